@@ -1,0 +1,248 @@
+//! What was asked, made whole and checked before anything is started: what cannot be is refused in one line.
+
+use crate::cmd::page::{Memory, SwapWish};
+use crate::exit::{Refused, refuse};
+use crate::flags::{DensityBacking, DensityFlags, DensityJudge, DensityKind};
+use anyhow::Result;
+use overdrive_base::size::format_size;
+use overdrive_density::backing::Backing;
+use overdrive_density::fleet::{Class, FleetSpec};
+use overdrive_density::instance::Kind;
+use overdrive_density::load::LoadSpec;
+use overdrive_density::trial::{Judge, TrialSpec};
+use overdrive_sys::memory_group::Place;
+use overdrive_sys::swap;
+
+/// Everything a run needs.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) kind: Box<dyn Kind>,
+    pub(crate) backings: Vec<Backing>,
+    pub(crate) load: LoadSpec,
+    pub(crate) trial: TrialSpec,
+    pub(crate) classes: Vec<Class>,
+    pub(crate) dram_bytes: Option<u64>,
+    pub(crate) place: Option<Place>,
+    pub(crate) swap: Option<SwapWish>,
+    pub(crate) max: u32,
+    /// One number instead of a search.
+    pub(crate) instances: Option<u32>,
+    pub(crate) notes: Vec<String>,
+}
+
+impl Plan {
+    pub(crate) fn fleet_spec(&self, backing: Backing) -> FleetSpec {
+        FleetSpec {
+            backing,
+            dram_bytes: self.dram_bytes,
+            place: self.place.clone(),
+            classes: self.classes.clone(),
+            load: self.load.clone(),
+        }
+    }
+
+    pub(crate) fn class_names(&self) -> Vec<String> {
+        self.classes.iter().map(|class| class.name.clone()).collect()
+    }
+}
+
+/// More instances than this are no plan for one machine.
+const INSTANCES_MAX: u32 = 4096;
+/// Redis itself takes no larger value.
+const VALUE_MAX: u64 = 512 << 20;
+
+pub(crate) fn plan(flags: &DensityFlags) -> Result<Plan> {
+    check_load(flags)?;
+    let memory = Memory::now()?;
+    let swaps = flags.backing.contains(&DensityBacking::Swap);
+    let classes = classes(&flags.classes, swaps)?;
+    let swap = swap_wish(flags, swaps)?;
+    let swap_bytes = swap.as_ref().map_or(memory.swap_free_bytes, |wish| wish.bytes);
+    check_memory(flags, &memory, swaps.then_some(swap_bytes))?;
+    // Asked last of all that can be refused: it starts a program.
+    let kind = super::kind_of(flags)?;
+    let grouped = flags.dram.is_some() || !classes.is_empty();
+    let place = match Place::find() {
+        Ok(place) => Some(place),
+        Err(error) if grouped => return Err(Refused(format!("--dram and --classes: {error}")).into()),
+        Err(_) => None,
+    };
+    let mut notes = Vec::new();
+    if place.is_none() {
+        notes.push("No memory groups are to be had here: memory is neither limited nor counted.".to_owned());
+    }
+    let disk = match &swap {
+        Some(wish) => Some(wish.folder.clone()),
+        None => swap::areas()?.into_iter().max_by_key(|area| area.priority).map(|area| area.path),
+    };
+    let cpus = overdrive_sys::affinity::allowed_cpus()?.len();
+    let load = LoadSpec {
+        records: flags.records,
+        value_bytes: flags.value_size as usize,
+        rate_per_s: flags.rate,
+        get_percent: flags.mix,
+        influence: flags.influence,
+        seed: flags.seed,
+        threads: flags.load_threads.unwrap_or(cpus / 4).max(1),
+        spin: flags.spin,
+    };
+    let trial = TrialSpec {
+        warmup: flags.warmup.unwrap_or(flags.runtime),
+        runtime: flags.runtime,
+        iterations: flags.iterations,
+        objective: flags.objective.clone(),
+        judge: match flags.judge {
+            DensityJudge::Each => Judge::Each,
+            DensityJudge::Fleet => Judge::Fleet,
+        },
+        disk: disk.filter(|_| swaps),
+        swap_bytes,
+    };
+    notes.extend(sample_note(flags));
+    let backings = flags.backing.iter().map(|backing| match backing {
+        DensityBacking::Dram => Backing::Dram,
+        DensityBacking::Swap => Backing::Swap,
+    });
+    Ok(Plan {
+        kind,
+        backings: backings.collect(),
+        load,
+        trial,
+        classes,
+        dram_bytes: flags.dram,
+        place,
+        swap,
+        max: flags.max,
+        instances: flags.instances,
+        notes,
+    })
+}
+
+fn check_load(flags: &DensityFlags) -> Result<()> {
+    if flags.records == 0 || flags.records > u64::from(u32::MAX) {
+        refuse!("--records {}: wanted 1 to {}", flags.records, u32::MAX);
+    }
+    if flags.value_size == 0 || flags.value_size > VALUE_MAX {
+        refuse!("--value-size {}: wanted 1 to {}", flags.value_size, format_size(VALUE_MAX));
+    }
+    if !(flags.rate > 0.0 && flags.rate <= 1e6) {
+        refuse!("--rate {}: wanted more than 0 and at most 1000000 requests/s", flags.rate);
+    }
+    if flags.mix > 100 {
+        refuse!("--mix {}: wanted per cent of GETs, 0 to 100", flags.mix);
+    }
+    if !(0.0..=1e6).contains(&flags.influence) {
+        refuse!("--influence {}: wanted the width of a bell in per cent, 0 for none", flags.influence);
+    }
+    for (name, number) in [("--max", flags.max), ("--instances", flags.instances.unwrap_or(1))] {
+        if number == 0 || number > INSTANCES_MAX {
+            refuse!("{name} {number}: wanted 1 to {INSTANCES_MAX}");
+        }
+    }
+    if flags.iterations == 0 || flags.iterations > 1000 {
+        refuse!("--iterations {}: wanted 1 to 1000", flags.iterations);
+    }
+    if flags.runtime.is_zero() || flags.runtime.as_secs() > 86_400 {
+        refuse!("--runtime: wanted more than nothing and at most a day");
+    }
+    let for_guests = flags.kernel.is_some() || flags.modules.is_some() || flags.vm_memory.is_some();
+    if for_guests && flags.kind != DensityKind::Vm {
+        refuse!("--kernel, --modules and --vm-memory are for --kind vm: wanted that, or none of them");
+    }
+    if flags.port.is_some() && flags.kind == DensityKind::Vm {
+        refuse!("--port is for --kind process: guests are reached through a virtio port");
+    }
+    let mut seen = Vec::new();
+    for backing in &flags.backing {
+        if seen.contains(backing) {
+            refuse!("--backing names {backing:?} twice: wanted each once");
+        }
+        seen.push(*backing);
+    }
+    Ok(())
+}
+
+fn classes(texts: &[String], swaps: bool) -> Result<Vec<Class>> {
+    let mut classes: Vec<Class> = Vec::new();
+    for text in texts {
+        let (name, ratio) = text.split_once(':').unwrap_or((text, ""));
+        let wanted = "wanted NAME:RATIO such as bronze:4, for four bytes of memory on each of DRAM";
+        let Some(ratio) = ratio.parse::<f64>().ok().filter(|ratio| (1.0..=1000.0).contains(ratio)) else {
+            refuse!("--classes {text}: '{ratio}' is no ratio of 1 or more; {wanted}");
+        };
+        // The name becomes a folder of the control-group hierarchy.
+        if name.is_empty() || !name.chars().all(|one| one.is_ascii_alphanumeric() || one == '-') {
+            refuse!("--classes {text}: '{name}' is no name of letters and digits; {wanted}");
+        }
+        if classes.iter().any(|class| class.name == name) {
+            refuse!("--classes: {name} is there twice; wanted each once");
+        }
+        classes.push(Class { name: name.to_owned(), ratio });
+    }
+    if classes.iter().any(|class| class.ratio > 1.0) && !swaps {
+        refuse!("--classes: more memory than DRAM needs swap behind it; wanted --backing swap");
+    }
+    Ok(classes)
+}
+
+fn swap_wish(flags: &DensityFlags, swaps: bool) -> Result<Option<SwapWish>> {
+    let Some(text) = flags.swap.as_deref() else { return Ok(None) };
+    if !swaps {
+        refuse!("--swap is for the backing swap, which is not measured: wanted --backing dram,swap");
+    }
+    // As much as the study had: memory of four times the DRAM, here in swap.
+    let bytes = flags.dram.map_or(1 << 30, |dram| dram.saturating_mul(4));
+    SwapWish::parse(text, bytes).map(Some)
+}
+
+/// Refuses a fleet of which not even one instance can be held; `swap_bytes` when swap is among the backings.
+fn check_memory(flags: &DensityFlags, memory: &Memory, swap_bytes: Option<u64>) -> Result<()> {
+    let available = memory.available_bytes;
+    if let Some(dram) = flags.dram {
+        if dram > available {
+            refuse!(
+                "--dram {}: only {} of memory is available; wanted less",
+                format_size(dram),
+                format_size(available)
+            );
+        }
+    } else if swap_bytes.is_some() {
+        refuse!("--backing swap: without a limit nothing goes to swap; wanted --dram SIZE");
+    }
+    if swap_bytes == Some(0) {
+        refuse!("--backing swap: no swap is on; wanted --swap DIR[:SIZE], or swap that is on");
+    }
+    let dram = flags.dram.unwrap_or(available);
+    let values = flags.records.saturating_mul(flags.value_size);
+    let smallest = if flags.backing.contains(&DensityBacking::Dram) { 0 } else { swap_bytes.unwrap_or(0) };
+    let room = dram + smallest;
+    if values > room {
+        refuse!(
+            "not one instance fits: {} values of {} are {}, there is {}; wanted fewer --records, smaller ones or more --dram",
+            flags.records,
+            format_size(flags.value_size),
+            format_size(values),
+            format_size(room)
+        );
+    }
+    Ok(())
+}
+
+/// A percentile needs samples beyond it.
+fn sample_note(flags: &DensityFlags) -> Option<String> {
+    use overdrive_density::objective::Figure;
+    let samples = flags.rate * flags.runtime.as_secs_f64() * f64::from(flags.iterations);
+    let thin = flags.objective.limits.iter().find(|(figure, _)| match figure {
+        Figure::Percentile(percentile) => samples * (1.0 - percentile / 100.0) < 10.0,
+        Figure::Average | Figure::Max => false,
+    })?;
+    Some(format!(
+        "An instance gets {samples:.0} requests: too few for its {}; wanted a longer --runtime.",
+        thin.0
+    ))
+}
+
+/// Swap behind the backings that use it.
+pub(crate) fn swap_bytes(plan: &Plan) -> Option<u64> {
+    plan.backings.iter().any(Backing::swaps).then_some(plan.trial.swap_bytes)
+}

@@ -1,0 +1,162 @@
+//! `overdrive extend`: runs a program in more memory than DRAM, the rest on an SSD.
+//!
+//! Everything is checked first: what cannot work is said in one line before the program starts. Then the
+//! program has the terminal, the signals and the exit code; this process waits, and takes down what it made.
+
+pub(crate) mod launch;
+mod plan;
+mod program;
+mod show;
+mod store;
+mod watch;
+
+use crate::exit::{Ending, Refused};
+use crate::flags::{ExtendFlags, ExtendWords};
+use crate::output;
+use anyhow::{Context, Result};
+use overdrive_base::size::format_size;
+use overdrive_sys::memory_group::MemoryGroup;
+use overdrive_sys::relay::Relay;
+use overdrive_sys::swap::{self, SwapFile};
+use plan::{Backend, Plan};
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+use store::RunFolder;
+
+/// Runs a program, or shows what runs.
+pub(crate) fn extend(flags: &ExtendFlags) -> Result<Ending> {
+    match &flags.words {
+        Some(ExtendWords::Status(flags)) => watch::status(flags),
+        Some(ExtendWords::Top(flags)) => watch::top(flags),
+        None => run(flags),
+    }
+}
+
+fn run(flags: &ExtendFlags) -> Result<Ending> {
+    let plan = Plan::make(flags)?;
+    let relay = Relay::install().context("taking over signals")?;
+    for path in store::remove_stale(&plan.store.folder) {
+        say(&format!("removed what a killed run left: {}", path.display()));
+    }
+    let folder = RunFolder::create(&plan.store.folder)?;
+    let site = Site::prepare(&plan)?;
+    if !flags.quiet {
+        plan.announcement().lines().for_each(say);
+    }
+    let started = Instant::now();
+    let status = start_and_wait(flags, &plan, &folder, &site, &relay);
+    let elapsed = started.elapsed();
+    let counters = watch::processes_in(&folder.path);
+    drop(folder);
+    // Taken down first, whatever went wrong: nothing may be left behind.
+    let down = site.take_down();
+    let status = status?;
+    if let Some(path) = &flags.stats {
+        output::replace_file(path, &final_json(flags, &plan, status, elapsed, &counters)?)?;
+    }
+    down?;
+    Ok(Ending::Program(exit_code(status)))
+}
+
+fn say(line: &str) {
+    eprintln!("overdrive extend: {line}");
+}
+
+fn start_and_wait(
+    flags: &ExtendFlags,
+    plan: &Plan,
+    folder: &RunFolder,
+    site: &Site,
+    relay: &Relay,
+) -> Result<ExitStatus> {
+    let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+    command.arg("extend-launch").arg("--program").arg(&plan.program.path);
+    if let Some(group) = &site.group {
+        command.arg("--group").arg(group.path());
+    }
+    if let Backend::Pager { library } = &plan.backend {
+        let mut settings =
+            OsString::from(format!("budget={},store_bytes={},dir=", plan.dram_bytes, plan.store.bytes));
+        settings.push(&folder.path);
+        command.arg("--library").arg(library).arg("--settings").arg(settings);
+    }
+    let mut child = command.arg("--").args(&flags.command).spawn().context("starting the program")?;
+    relay.wait(&mut child).context("waiting for the program")
+}
+
+/// As a shell tells it.
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+fn final_json(
+    flags: &ExtendFlags,
+    plan: &Plan,
+    status: ExitStatus,
+    elapsed: Duration,
+    counters: &[watch::Process],
+) -> Result<String> {
+    let command: Vec<_> = flags.command.iter().map(|word| word.to_string_lossy()).collect();
+    let document = serde_json::json!({
+        "schema": "overdrive.extend/1",
+        "command": command,
+        "backend": plan.backend.name(),
+        "reason": plan.reason,
+        "not_covered": plan.backend.uncovered(),
+        "dram_bytes": plan.dram_bytes,
+        "store": { "path": plan.store.folder.to_string_lossy(), "bytes": plan.store.bytes },
+        "elapsed_ns": elapsed.as_nanos() as u64,
+        "exit_code": exit_code(status),
+        "processes": counters.iter().map(show::process_json).collect::<Vec<_>>(),
+    });
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+/// What the backend swap sets up around the program; nothing for the pager.
+#[derive(Debug)]
+struct Site {
+    group: Option<MemoryGroup>,
+    swap: Option<SwapFile>,
+}
+
+impl Site {
+    fn prepare(plan: &Plan) -> Result<Self> {
+        let Backend::Swap { place } = &plan.backend else {
+            return Ok(Self { group: None, swap: None });
+        };
+        // Groups first: while one still has a process, so may its swap file.
+        let (mut removed, stuck) = place.remove_stale();
+        if stuck.is_empty() {
+            removed.extend(swap::remove_stale().context("/proc/swaps")?.0);
+        }
+        for path in removed {
+            say(&format!("removed what a killed run left: {}", path.display()));
+        }
+        let folder = &plan.store.folder;
+        let swap = SwapFile::create(folder, plan.store.bytes).map_err(|error| {
+            let (folder, size) = (folder.display(), format_size(plan.store.bytes));
+            Refused(format!(
+                "--store {folder}: no swap file of {size} there ({error}); wanted ext4, xfs or btrfs"
+            ))
+        })?;
+        let group = MemoryGroup::create(place, plan.dram_bytes)?;
+        Ok(Self { group: Some(group), swap: Some(swap) })
+    }
+
+    /// Removes the group, then the swap file, and says what would not go.
+    fn take_down(self) -> Result<()> {
+        let group = self.group.map_or(Ok(()), |group| {
+            group.remove().context("processes of the program go on under its budget; the next run tidies up")
+        });
+        if group.is_err() {
+            // Their memory lies in the swap file: it stays as long as they do.
+            std::mem::forget(self.swap);
+            return group;
+        }
+        let path = self.swap.as_ref().map(|swap| swap.path().display().to_string()).unwrap_or_default();
+        self.swap.map_or(Ok(()), |swap| swap.remove().with_context(|| format!("removing {path}")))
+    }
+}

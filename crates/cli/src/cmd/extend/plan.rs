@@ -1,0 +1,180 @@
+//! What is decided before the program starts: which backend, and why; or one line that says what is missing.
+
+use super::program::Program;
+use super::store::Store;
+use crate::exit::{Refused, refuse};
+use crate::flags::{BackendFlag, ExtendFlags};
+use anyhow::{Context, Result};
+use overdrive_base::size::{MIB, format_size};
+use overdrive_sys::memory_group::{Place, Version};
+use overdrive_sys::page_io::PageIo;
+use overdrive_sys::uffd::Userfault;
+use std::path::{Path, PathBuf};
+
+/// Below this neither the program's own pages nor the engine's find room.
+const DRAM_MIN: u64 = 32 * MIB;
+
+const LIBRARY: &str = "libovermem.so";
+
+/// A run that can start.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) program: Program,
+    pub(crate) dram_bytes: u64,
+    pub(crate) store: Store,
+    pub(crate) backend: Backend,
+    /// Why this backend, when it was not asked for by name.
+    pub(crate) reason: Option<String>,
+}
+
+/// Who moves the pages, with what it needs.
+#[derive(Debug)]
+pub(crate) enum Backend {
+    Pager { library: PathBuf },
+    Swap { place: Place },
+}
+
+impl Backend {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Backend::Pager { .. } => "pager",
+            Backend::Swap { .. } => "swap",
+        }
+    }
+
+    /// What of a program's memory this backend does not hold.
+    pub(crate) fn uncovered(&self) -> &'static str {
+        match self {
+            Backend::Pager { .. } => {
+                "stacks, file mappings, shared memory; static, setuid and Go children are not limited at all"
+            }
+            Backend::Swap { place } => match place.version() {
+                Version::V1 => {
+                    "locked memory; the budget also counts page cache, shared memory and all children"
+                }
+                Version::V2 => {
+                    "locked memory; the budget also counts page cache, shared memory, kernel memory and all children"
+                }
+            },
+        }
+    }
+}
+
+impl Plan {
+    /// Checks everything that can be checked without starting the program.
+    pub(crate) fn make(flags: &ExtendFlags) -> Result<Self> {
+        let (Some(dram_bytes), Some(store), Some(command)) =
+            (flags.dram, &flags.store, flags.command.first())
+        else {
+            refuse!("wanted --dram SIZE --store PATH -- COMMAND");
+        };
+        let program = Program::find(command)?;
+        check_dram(dram_bytes)?;
+        let store = Store::check(store, dram_bytes)?;
+        let pager = || -> Result<Backend, String> {
+            if let Some(why) = &program.unreachable {
+                return Err(format!("{why}; --backend swap takes any program"));
+            }
+            if let Some(why) = &store.shares_disk_with_swap {
+                return Err(format!("{why}; wanted a store on another disk, or swapoff"));
+            }
+            check_kernel(&store)?;
+            library(flags.library.as_deref()).map(|library| Backend::Pager { library })
+        };
+        let swap = || -> Result<Backend, String> {
+            let place = Place::find().map_err(|error| format!("backend swap: {error}"))?;
+            if overdrive_sys::relay::effective_user() != 0 {
+                return Err("backend swap: turning swap on needs root".to_owned());
+            }
+            Ok(Backend::Swap { place })
+        };
+        let (backend, reason) = match flags.backend {
+            BackendFlag::Pager => (pager().map_err(Refused)?, None),
+            BackendFlag::Swap => (swap().map_err(Refused)?, None),
+            BackendFlag::Auto => match (pager(), swap) {
+                (Ok(backend), _) => (backend, Some("this kernel and this program allow it".to_owned())),
+                (Err(why), swap) => match swap() {
+                    Ok(backend) => (backend, Some(format!("no pager: {why}"))),
+                    Err(also) => refuse!("no pager: {why}; and no swap instead: {also}"),
+                },
+            },
+        };
+        Ok(Self { program, dram_bytes, store, backend, reason })
+    }
+
+    /// What is said before the program starts.
+    pub(crate) fn announcement(&self) -> String {
+        let reason = self.reason.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
+        let whose = match self.backend {
+            Backend::Pager { .. } => " for each process",
+            Backend::Swap { .. } => " for all processes together",
+        };
+        format!(
+            "backend {}{reason}\n{} of DRAM and up to {} in {}{whose}\nnot covered: {}",
+            self.backend.name(),
+            format_size(self.dram_bytes),
+            format_size(self.store.bytes),
+            self.store.folder.display(),
+            self.backend.uncovered()
+        )
+    }
+}
+
+fn check_dram(dram_bytes: u64) -> Result<()> {
+    let shown = format_size(dram_bytes);
+    if dram_bytes < DRAM_MIN {
+        refuse!("--dram {shown}: wanted at least {}, for a program to start in", format_size(DRAM_MIN));
+    }
+    let text = std::fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
+    let total = text.lines().find_map(|line| {
+        line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    if let Some(total) = total.map(|kib| kib * 1024).filter(|&total| dram_bytes > total) {
+        refuse!(
+            "--dram {shown} is more than this machine's memory ({}): such a budget limits nothing",
+            format_size(total)
+        );
+    }
+    Ok(())
+}
+
+/// Whether this kernel lets this user page memory.
+fn check_kernel(store: &Store) -> Result<(), String> {
+    let faults = Userfault::new().map_err(|error| error.to_string())?;
+    if !faults.offers().moves {
+        return Err("this kernel cannot move pages (UFFDIO_MOVE); wanted Linux 6.8 or newer".to_owned());
+    }
+    let file = overdrive_sys::file::create_unnamed(&store.folder).map_err(|error| error.to_string())?;
+    PageIo::new(file, 1, 4096, 1, 1).map(drop).map_err(|error| {
+        format!("io_uring is refused ({error}); wanted kernel.io_uring_disabled=0 and no filter against it")
+    })
+}
+
+/// The preload library: as given, or beside this program, or where it is installed.
+fn library(given: Option<&Path>) -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|error| format!("finding this program: {error}"))?;
+    let beside = own.parent().unwrap_or(Path::new("/"));
+    let candidates = match given {
+        Some(path) => vec![path.to_path_buf()],
+        None => {
+            ["", "../lib/overdrive", "../lib", "deps"].map(|part| beside.join(part).join(LIBRARY)).to_vec()
+        }
+    };
+    let found = candidates.iter().find(|path| path.is_file());
+    let found = found.ok_or_else(|| match given {
+        Some(path) => format!("--library {}: no such file", path.display()),
+        None => format!(
+            "{LIBRARY} is not beside {} nor in ../lib/overdrive; wanted --library PATH",
+            own.display()
+        ),
+    })?;
+    let absolute = std::fs::canonicalize(found).map_err(|error| format!("{}: {error}", found.display()))?;
+    // The loader takes blanks and colons for separators.
+    if absolute.to_string_lossy().contains([' ', ':']) {
+        return Err(format!(
+            "{}: the loader cannot preload from a path with a blank or colon; wanted another",
+            absolute.display()
+        ));
+    }
+    Ok(absolute)
+}

@@ -1,0 +1,270 @@
+//! Counters as a table, as JSON and as OpenMetrics: pure functions of two looks.
+
+use super::watch::{Look, Process};
+use anyhow::Result;
+use overdrive_base::time::format_ns;
+use overdrive_pager::stats::Stat;
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::time::Duration;
+
+const PAGE: u64 = 4096;
+
+/// How a counter is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Only grows.
+    Counter,
+    /// Pages now.
+    Pages,
+    Bytes,
+    Nanoseconds,
+    Number,
+}
+
+fn kind(stat: Stat) -> Kind {
+    match stat {
+        Stat::Resident | Stat::Staged | Stat::Stored | Stat::Unmanaged | Stat::HeldMax => Kind::Pages,
+        Stat::ManagedBytes | Stat::BudgetBytes => Kind::Bytes,
+        Stat::FaultP50 | Stat::FaultP99 | Stat::FaultMax => Kind::Nanoseconds,
+        Stat::Children => Kind::Number,
+        _ => Kind::Counter,
+    }
+}
+
+fn shown() -> impl Iterator<Item = Stat> {
+    Stat::ALL.iter().copied().filter(|&stat| stat != Stat::Magic)
+}
+
+/// What happened to one process between two looks.
+struct Between<'a> {
+    now: &'a Process,
+    before: Option<&'a Process>,
+    time: Duration,
+}
+
+impl<'a> Between<'a> {
+    fn of(first: &'a Look, second: &'a Look) -> impl Iterator<Item = Between<'a>> {
+        let time = second.at.saturating_duration_since(first.at);
+        second.processes.iter().map(move |now| {
+            let before = first.processes.iter().find(|before| before.pid == now.pid);
+            Between { now, before, time }
+        })
+    }
+
+    fn more(&self, stat: Stat) -> u64 {
+        self.now.get(stat).saturating_sub(self.before.map_or(0, |before| before.get(stat)))
+    }
+
+    /// Per second; nothing when there was no look before.
+    fn rate(&self, stat: Stat) -> Option<f64> {
+        let seconds = self.time.as_secs_f64();
+        (self.before.is_some() && seconds > 0.0).then(|| self.more(stat) as f64 / seconds)
+    }
+
+    /// Faults served from staging among all: in this time, or since the start when there were none.
+    fn hit_ratio(&self) -> Option<f64> {
+        let share = |hits: u64, all: u64| (all > 0).then(|| hits as f64 / all as f64);
+        share(self.more(Stat::Rescues), self.more(Stat::Faults))
+            .or_else(|| share(self.now.get(Stat::Rescues), self.now.get(Stat::Faults)))
+    }
+}
+
+/// A line for each process, 80 columns wide.
+pub(super) fn table(first: &Look, second: &Look) -> String {
+    if second.processes.is_empty() && second.on_swap.is_empty() {
+        return "no extended program of this user is running\n".to_owned();
+    }
+    let mut text = format!(
+        "{:>7} {:<9}{:>7}{:>7}{:>7}{:>9}{:>5}{:>8}{:>8}{:>5}{:>7}\n",
+        "pid", "program", "dram", "soft", "ssd", "faults/s", "hit", "p50", "p99", "wait", "wrote"
+    );
+    for between in Between::of(first, second) {
+        let now = between.now;
+        let latency = |stat| match now.get(stat) {
+            0 => "-".to_owned(),
+            ns => format_ns(ns),
+        };
+        let _ = writeln!(
+            text,
+            "{:>7} {:<9}{:>7}{:>7}{:>7}{:>9}{:>5}{:>8}{:>8}{:>5}{:>7}",
+            now.pid,
+            now.name.chars().take(9).collect::<String>(),
+            short(now.get(Stat::Resident) * PAGE),
+            short(now.get(Stat::Staged) * PAGE),
+            short(now.get(Stat::Stored) * PAGE),
+            between.rate(Stat::Faults).map_or("-".to_owned(), |rate| format!("{rate:.0}")),
+            between.hit_ratio().map_or("-".to_owned(), |ratio| format!("{:.0}%", ratio * 100.0)),
+            latency(Stat::FaultP50),
+            latency(Stat::FaultP99),
+            now.get(Stat::DirectStalls),
+            short(now.get(Stat::Written) * PAGE)
+        );
+    }
+    for pid in &second.on_swap {
+        let _ =
+            writeln!(text, "{pid:>7} (waits for a program on the backend swap, which has no such counters)");
+    }
+    text + "\ndram, soft (evicted, still in DRAM), ssd: pages now; hit: faults soft served;\n\
+            p50, p99: faults from the SSD, last second; wait: faults that waited for room\n"
+}
+
+/// Three digits and a unit.
+fn short(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["B", "K", "M", "G", "T"] {
+        if value < 999.5 {
+            let decimals = usize::from(unit != "B" && value < 9.95);
+            return format!("{value:.decimals$}{unit}");
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.0}P")
+}
+
+/// A process's counters under their names.
+pub(super) fn process_json(process: &Process) -> Value {
+    let mut value = json!({ "pid": process.pid, "program": process.name });
+    for stat in shown() {
+        value[stat.name()] = process.get(stat).into();
+    }
+    value
+}
+
+fn document(first: &Look, second: &Look) -> Value {
+    let processes: Vec<Value> = Between::of(first, second)
+        .map(|between| {
+            let mut value = process_json(between.now);
+            value["faults_per_s"] = between.rate(Stat::Faults).into();
+            value["loads_per_s"] = between.rate(Stat::Loads).into();
+            value["written_bytes_per_s"] = between.rate(Stat::Written).map(|rate| rate * PAGE as f64).into();
+            value["hit_ratio"] = between.hit_ratio().into();
+            value
+        })
+        .collect();
+    json!({
+        "schema": "overdrive.extend-status/1",
+        "interval_ns": second.at.saturating_duration_since(first.at).as_nanos() as u64,
+        "processes": processes,
+        "on_swap": second.on_swap,
+    })
+}
+
+/// All of it as JSON.
+pub(super) fn json(first: &Look, second: &Look) -> Result<String> {
+    Ok(serde_json::to_string_pretty(&document(first, second))? + "\n")
+}
+
+/// The same on one line.
+pub(super) fn json_line(first: &Look, second: &Look) -> Result<String> {
+    Ok(serde_json::to_string(&document(first, second))? + "\n")
+}
+
+/// OpenMetrics text: base units, a family for each counter, a sample for each process.
+pub(super) fn metrics(processes: &[Process]) -> String {
+    let mut text = String::new();
+    for stat in shown() {
+        let kind = kind(stat);
+        let base = stat.name().trim_end_matches("_bytes").trim_end_matches("_ns");
+        let (family, suffix, type_name) = match kind {
+            Kind::Counter => (format!("overdrive_extend_{base}"), "_total", "counter"),
+            Kind::Pages | Kind::Bytes => (format!("overdrive_extend_{base}_bytes"), "", "gauge"),
+            Kind::Nanoseconds => (format!("overdrive_extend_{base}_seconds"), "", "gauge"),
+            Kind::Number => (format!("overdrive_extend_{base}"), "", "gauge"),
+        };
+        let _ = writeln!(text, "# TYPE {family} {type_name}");
+        match kind {
+            Kind::Pages | Kind::Bytes => drop(writeln!(text, "# UNIT {family} bytes")),
+            Kind::Nanoseconds => drop(writeln!(text, "# UNIT {family} seconds")),
+            Kind::Counter | Kind::Number => {}
+        }
+        for process in processes {
+            let value = process.get(stat);
+            let value = match kind {
+                Kind::Pages => (value * PAGE).to_string(),
+                Kind::Nanoseconds => format!("{}", value as f64 / 1e9),
+                _ => value.to_string(),
+            };
+            let (pid, name) = (process.pid, escape(&process.name));
+            let _ = writeln!(text, "{family}{suffix}{{pid=\"{pid}\",program=\"{name}\"}} {value}");
+        }
+    }
+    text + "# EOF\n"
+}
+
+/// A label's value: backslash, quote and line end escaped.
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    fn process(faults: u64, rescues: u64) -> Process {
+        let mut values = vec![0; Stat::ALL.len()];
+        values[Stat::Faults as usize] = faults;
+        values[Stat::Rescues as usize] = rescues;
+        values[Stat::Resident as usize] = 1 << 17;
+        values[Stat::Stored as usize] = 123_456_789;
+        values[Stat::FaultP99 as usize] = 123_456;
+        Process { pid: 4_194_303, name: "a \"long\" name of a program".to_owned(), values }
+    }
+
+    fn looks() -> (Look, Look) {
+        let at = Instant::now();
+        let look = |at, process| Look { at, processes: vec![process], on_swap: vec![7] };
+        (look(at, process(1000, 10)), look(at + Duration::from_secs(2), process(201_000, 50_010)))
+    }
+
+    #[test]
+    fn the_table_has_rates_and_fits_80_columns() {
+        let (first, second) = looks();
+        let text = table(&first, &second);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let line = text.lines().nth(1).unwrap();
+        for word in ["4194303", "512M", "471G", "100000", "25%"] {
+            assert!(line.contains(word), "{word}: {line}");
+        }
+        let none = Look { at: Instant::now(), processes: vec![], on_swap: vec![] };
+        assert!(table(&none, &none).starts_with("no extended program"));
+    }
+
+    #[test]
+    fn rates_and_ratios_are_of_the_time_between() {
+        let (first, second) = looks();
+        let value: Value = serde_json::from_str(&json(&first, &second).unwrap()).unwrap();
+        let process = &value["processes"][0];
+        assert_eq!(
+            (process["faults_per_s"].as_f64(), process["hit_ratio"].as_f64()),
+            (Some(1e5), Some(0.25))
+        );
+        assert_eq!(process["resident"], 1 << 17);
+        assert!(json_line(&first, &second).unwrap().lines().count() == 1);
+    }
+
+    #[test]
+    fn metrics_are_in_base_units_and_end() {
+        let text = metrics(&[process(5, 1)]);
+        let label = "{pid=\"4194303\",program=\"a \\\"long\\\" name of a program\"}";
+        for line in [
+            format!("overdrive_extend_faults_total{label} 5"),
+            format!("overdrive_extend_resident_bytes{label} 536870912"),
+            format!("overdrive_extend_fault_p99_seconds{label} 0.000123456"),
+            "# TYPE overdrive_extend_faults counter".to_owned(),
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n") && !text.contains("magic"), "{text}");
+        let families: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
+        let unique: std::collections::BTreeSet<_> = families.iter().collect();
+        assert_eq!(families.len(), unique.len());
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        let found: Vec<_> = [0, 1023, 1 << 20, 1536 << 20, 999 << 30].into_iter().map(short).collect();
+        assert_eq!(found, ["0B", "1.0K", "1.0M", "1.5G", "999G"]);
+    }
+}

@@ -1,0 +1,238 @@
+//! Where the cold pages go: a directory on an SSD, checked before the program starts, and in it one directory
+//! of this run's own.
+//!
+//! The run's directory carries its owner in its name. What a killed run left is found by that name, and
+//! removed once no process uses it any more.
+
+use crate::exit::{Refused, refuse};
+use anyhow::{Context, Result};
+use overdrive_base::size::{MIB, format_size, parse_size};
+use overdrive_host::root::Root;
+use overdrive_host::target::{TargetFacts, TargetIdentity};
+use overdrive_sys::owner::Owner;
+use overdrive_sys::{file, swap, volume};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// Every run's directory is named so, followed by its owner.
+pub(crate) const PREFIX: &str = "overdrive-extend-";
+
+/// Below this a store is full before it is of use.
+const STORE_MIN: u64 = 64 * MIB;
+
+/// Without a size, the store may grow to so many times the budget.
+const STORE_PER_DRAM: u64 = 8;
+
+/// Kinds of file system that keep files in memory.
+const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "hugetlbfs"];
+
+/// A place for cold pages that has been looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Store {
+    /// The directory, absolute.
+    pub(crate) folder: PathBuf,
+    /// The most it may take.
+    pub(crate) bytes: u64,
+    /// Why pages should not go there beside the kernel's own swap.
+    pub(crate) shares_disk_with_swap: Option<String>,
+}
+
+impl Store {
+    /// Reads `PATH[:SIZE]` and looks at the place.
+    pub(crate) fn check(wish: &OsStr, dram_bytes: u64) -> Result<Self> {
+        let (path, size) = parse(wish)?;
+        let shown = path.display();
+        let folder = folder_of(&path)?;
+        let opened = File::open(&folder).map_err(|error| Refused(format!("--store {shown}: {error}")))?;
+        let disk = volume::file_system(&opened)?;
+        if IN_MEMORY.contains(&disk.name) {
+            refuse!(
+                "--store {shown}: it is on {}, which is memory itself; wanted a directory on an SSD",
+                disk.name
+            );
+        }
+        if folder.as_os_str().as_bytes().contains(&b',') {
+            refuse!(
+                "--store {shown}: a comma in the path cannot be told to the library; wanted another path"
+            );
+        }
+        let room = disk.free_bytes.saturating_sub(disk.total_bytes / 10);
+        let bytes = size.unwrap_or_else(|| room.min(dram_bytes.saturating_mul(STORE_PER_DRAM)));
+        if size.is_some_and(|size| size < STORE_MIN) {
+            refuse!(
+                "--store {shown}: {} is too small; wanted at least {}",
+                format_size(bytes),
+                format_size(STORE_MIN)
+            );
+        }
+        if bytes > room || bytes < STORE_MIN {
+            refuse!(
+                "--store {shown}: no room for {}; {} is left there, and a tenth of the file system stays free",
+                format_size(bytes.max(STORE_MIN)),
+                format_size(room)
+            );
+        }
+        if let Err(error) = file::create_unnamed(&folder) {
+            refuse!(
+                "--store {shown}: no file for direct I/O can be made there ({error}, {}); wanted a directory that this \
+                 user may write to, on ext4, xfs or btrfs",
+                disk.name
+            );
+        }
+        let shares_disk_with_swap = swap_beside(&folder);
+        Ok(Self { folder, bytes, shares_disk_with_swap })
+    }
+}
+
+/// Splits off a size, when what follows the last colon is one, or when only the part before it exists.
+fn parse(wish: &OsStr) -> Result<(PathBuf, Option<u64>)> {
+    let text = wish.to_string_lossy();
+    let Some((path, size)) = text.rsplit_once(':').filter(|_| !Path::new(wish).exists()) else {
+        return Ok((PathBuf::from(wish), None));
+    };
+    let bytes = parse_size(size).map_err(|error| Refused(format!("--store {text}: {error}")))?;
+    Ok((PathBuf::from(path), Some(bytes)))
+}
+
+/// The directory meant: the path itself, or the one that a file is in or would be in.
+fn folder_of(path: &Path) -> Result<PathBuf> {
+    let shown = path.display();
+    if let Ok(found) = TargetIdentity::at(path)
+        && found.kind == volume::FileKind::Block
+    {
+        refuse!("--store {shown}: a block device; wanted a directory of a file system on it");
+    }
+    let parent = || match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => path,
+    };
+    let folder = if path.is_dir() { path } else { parent() };
+    let absolute = std::fs::canonicalize(folder);
+    Ok(absolute
+        .map_err(|error| Refused(format!("--store {shown}: {error}; wanted a directory on an SSD")))?)
+}
+
+/// Says so when a swap area lies on the same disk. One that Overdrive made for a measurement does not count.
+fn swap_beside(folder: &Path) -> Option<String> {
+    let root = Root::new("/");
+    let disks_of = |path: &Path| -> BTreeSet<String> {
+        let traced = TargetIdentity::at(path).and_then(|identity| TargetFacts::trace(&root, &identity));
+        traced
+            .map(|facts| facts.disks.iter().map(|disk| disk.name().to_owned()).collect())
+            .unwrap_or_default()
+    };
+    let areas = swap::areas().unwrap_or_default();
+    let is_own = |path: &Path| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("overdrive-swap-"))
+    };
+    let areas: Vec<_> = areas.iter().filter(|area| !is_own(&area.path)).collect();
+    if areas.is_empty() {
+        return None;
+    }
+    let own = disks_of(folder);
+    let area = areas.iter().find(|area| !disks_of(&area.path).is_disjoint(&own))?;
+    Some(format!(
+        "swap is on the same disk ({}), and the two would slow each other down",
+        area.path.display()
+    ))
+}
+
+/// The directory of one run; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct RunFolder {
+    pub(crate) path: PathBuf,
+    /// Open as long as the run lasts: by this others find it (`extend status`).
+    _open: File,
+}
+
+impl RunFolder {
+    /// Makes it, for this user alone.
+    pub(crate) fn create(folder: &Path) -> Result<Self> {
+        let path = folder.join(format!("{PREFIX}{}", Owner::this_process()?));
+        DirBuilder::new().mode(0o700).create(&path).with_context(|| format!("making {}", path.display()))?;
+        let open = File::open(&path).with_context(|| path.display().to_string())?;
+        Ok(Self { path, _open: open })
+    }
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        // A process of the run that goes on still makes its files there; the next run removes it then.
+        if !is_used(&self.path) {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Removes what killed runs left in `folder`; gives the paths.
+pub(crate) fn remove_stale(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_stale = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.starts_with(PREFIX)
+            && Owner::in_name(&name, PREFIX).is_some_and(|owner| !owner.is_alive())
+            && path.symlink_metadata().is_ok_and(|about| about.is_dir())
+            && !is_used(path)
+    };
+    let stale = entries.map(|entry| entry.path()).filter(is_stale);
+    stale.filter(|path| std::fs::remove_dir_all(path).is_ok()).collect()
+}
+
+/// The counters in a run's directory: process number and file.
+pub(crate) fn counters_in(folder: &Path) -> Vec<(u32, PathBuf)> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.strip_suffix(".stats")?.parse().ok();
+    let mut found: Vec<(u32, PathBuf)> = entries.filter_map(|path| Some((number(&path)?, path))).collect();
+    found.sort();
+    found
+}
+
+/// Whether a process still has counters of this directory mapped.
+fn is_used(folder: &Path) -> bool {
+    counters_in(folder).iter().any(|(pid, path)| has_mapped(*pid, path))
+}
+
+/// Whether a process maps a file. In doubt (it may not be looked at) it does.
+pub(crate) fn has_mapped(pid: u32, path: &Path) -> bool {
+    match std::fs::read(format!("/proc/{pid}/maps")) {
+        Ok(maps) => maps.split(|&byte| byte == b'\n').any(|line| line.ends_with(path.as_os_str().as_bytes())),
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_a_path_and_perhaps_a_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |text: &str| parse(OsStr::new(text)).map(|(path, size)| (path.display().to_string(), size));
+        assert_eq!(at("/no/such:2GiB").unwrap(), ("/no/such".to_owned(), Some(2 << 30)));
+        assert_eq!(at("/no/such").unwrap(), ("/no/such".to_owned(), None));
+        assert!(at("/no/such:2x").is_err());
+        let odd = folder.path().join("a:1k");
+        std::fs::create_dir(&odd).unwrap();
+        assert_eq!(at(odd.to_str().unwrap()).unwrap().1, None, "a directory that exists is itself");
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_removed_and_a_living_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = RunFolder::create(folder.path()).unwrap();
+        let stale = folder.path().join(format!("{PREFIX}{}-1", u32::MAX >> 1));
+        std::fs::create_dir(&stale).unwrap();
+        std::fs::write(stale.join(format!("{}.stats", u32::MAX >> 1)), "x").unwrap();
+        std::fs::create_dir(folder.path().join("overdrive-extend-of-mine")).unwrap();
+        assert_eq!(remove_stale(folder.path()), [stale]);
+        assert!(own.path.exists() && folder.path().join("overdrive-extend-of-mine").exists());
+        let path = own.path.clone();
+        drop(own);
+        assert!(!path.exists());
+    }
+}

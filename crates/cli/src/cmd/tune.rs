@@ -1,0 +1,258 @@
+//! `overdrive tune`: plan and apply; status and undo stand in `tune/standing.rs`.
+
+pub(crate) mod standing;
+
+use crate::cmd::audit;
+use crate::exit::{Ending, Refused, refuse};
+use crate::flags::{ApplyFlags, ChoiceFlags, ClassFlag, PlanFlags, StateFlags, TuneCommand, TuneFlags};
+use crate::output;
+use anyhow::Result;
+use overdrive_host::change::driver::{DriveError, Driver, Occasion};
+use overdrive_host::change::machine::Applied;
+use overdrive_host::change::plan::{Left, Plan, Wanted};
+use overdrive_host::change::system::HostSystem;
+use overdrive_host::change::{Change, Kind, busy, meaning, persist, shell, swap as swap_words};
+use overdrive_host::facts::describe_errno;
+use overdrive_host::finding::Risk;
+use overdrive_host::{Root, rules};
+use overdrive_report::render;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a disk's counters are watched before its queue is written to.
+const WATCH: Duration = Duration::from_millis(200);
+
+/// Runs one of the subcommands.
+pub(crate) fn tune(flags: &TuneFlags) -> Result<Ending> {
+    match &flags.command {
+        TuneCommand::Plan(flags) => plan(flags),
+        TuneCommand::Apply(flags) => apply(flags),
+        TuneCommand::Status(flags) => standing::status(flags),
+        TuneCommand::Undo(flags) => standing::undo(flags),
+    }
+}
+
+/// Where the journal is: the folder named, else the usual one below the root.
+pub(crate) fn state_folder(flags: &StateFlags, root: &Path) -> PathBuf {
+    flags.state.clone().unwrap_or_else(|| root.join("var/lib/overdrive"))
+}
+
+/// What the user can mend is a refusal; a journal that cannot be read or written is the system's failure.
+pub(crate) fn driven(error: DriveError) -> anyhow::Error {
+    match error {
+        DriveError::Read(_) | DriveError::Write(_) => error.into(),
+        other => Refused(other.to_string()).into(),
+    }
+}
+
+/// The head of a set: now, on this boot of this host.
+pub(crate) fn occasion(root: &Path) -> Occasion {
+    let root = Root::new(root);
+    let text = |path: &str| root.text(path).value().cloned().unwrap_or_default();
+    Occasion {
+        at: jiff::Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string(),
+        boot_id: text("/proc/sys/kernel/random/boot_id"),
+        machine_id: text("/etc/machine-id"),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+fn plan(flags: &PlanFlags) -> Result<Ending> {
+    let (plan, notes) = make(&flags.choice)?;
+    notes.iter().for_each(|note| eprintln!("{note}"));
+    if flags.shell {
+        output::print(&shell::script(&plan.changes))?;
+    } else {
+        show(&plan, flags.choice.json)?;
+    }
+    Ok(Ending::Done)
+}
+
+/// The plan that the flags ask for, from an audit made now.
+fn make(choice: &ChoiceFlags) -> Result<(Plan, Vec<String>)> {
+    let unknown = choice.rules.iter().flatten().find(|name| !rules::all().any(|rule| rule.id == **name));
+    if let Some(name) = unknown {
+        refuse!("--rules {name}: no rule has this name; overdrive audit --json lists all");
+    }
+    let root = audit::rooted(&choice.scope.root)?;
+    let (audit, notes) = audit::look(&root, &choice.scope, None)?;
+    let class_max = match choice.class {
+        ClassFlag::A => Risk::Safe,
+        ClassFlag::B => Risk::SideEffects,
+    };
+    let mut plan = Plan::of(&audit.findings, &root, &Wanted { rules: choice.rules.clone(), class_max });
+    if choice.persist {
+        let state = state_folder(&choice.state, &choice.scope.root);
+        let system =
+            HostSystem::look(&choice.scope.root, &state).map_err(|error| Refused(error.to_string()))?;
+        let set = match system {
+            Some(mut system) => Driver::new(&mut system, occasion(&choice.scope.root))?.state().next_set(),
+            None => 1,
+        };
+        plan.changes.extend(persist::files(&plan.changes, set));
+    }
+    Ok((plan, notes))
+}
+
+fn show(plan: &Plan, as_json: bool) -> Result<()> {
+    if as_json {
+        let value = json!({
+            "schema": "overdrive.plan/1",
+            "changes": plan.changes.iter().map(change_json).collect::<Vec<_>>(),
+            "left": plan.left.iter().map(left_json).collect::<Vec<_>>(),
+            "kernel_parameters": plan.parameters.iter().map(parameter_json).collect::<Vec<_>>(),
+        });
+        return output::print(&format!("{value}\n"));
+    }
+    let mut lines: Vec<(&str, String)> =
+        plan.changes.iter().map(|change| (change.class.as_str(), told(change))).collect();
+    if lines.is_empty() {
+        lines.push(("-", "nothing to change".to_owned()));
+    }
+    for left in &plan.left {
+        let fix = if left.fix.is_empty() { String::new() } else { format!(" (fix: {})", left.fix) };
+        lines.push(("-", format!("not planned: {}: {}{fix}", left.rule, left.why)));
+    }
+    lines.extend(plan.parameters.iter().map(|parameter| ("-", command_line(parameter))));
+    output::print(&render::text::sections(&lines, output::text_options()))
+}
+
+/// What the kernel's command line should have: told, never edited.
+fn command_line((rule, parameter): &(String, String)) -> String {
+    format!(
+        "to stay over a reboot, {rule} wants the kernel parameter {parameter}: add it to the boot loader's line"
+    )
+}
+
+/// A change as a line: what, from, to, why.
+pub(crate) fn told(change: &Change) -> String {
+    match change.kind {
+        Kind::Attribute => {
+            format!(
+                "{}: {} -> {} ({})",
+                change.path,
+                value(change.old.as_deref()),
+                value(change.new.as_deref()),
+                change.rule
+            )
+        }
+        Kind::File => format!("{}: a new file, to make it stay ({})", change.path, change.rule),
+        Kind::SwapSpace | Kind::SwapArea => {
+            let word = |text: &Option<String>| swap_words::told(change.kind, text.as_deref());
+            let (old, new) = (word(&change.old), word(&change.new));
+            format!("{}: {old} -> {new} ({})", change.path, change.rule)
+        }
+    }
+}
+
+fn value(text: Option<&str>) -> &str {
+    text.map_or("(nothing)", |text| match meaning(text) {
+        "" => "(empty)",
+        other => other,
+    })
+}
+
+pub(crate) fn change_json(change: &Change) -> Value {
+    json!({
+        "rule": change.rule,
+        "class": change.class,
+        "kind": change.kind,
+        "path": change.path,
+        "old": change.old,
+        "new": change.new,
+        "device": change.device,
+    })
+}
+
+fn parameter_json((rule, parameter): &(String, String)) -> Value {
+    json!({ "rule": rule, "parameter": parameter })
+}
+
+pub(crate) fn left_json(left: &Left) -> Value {
+    json!({ "rule": left.rule, "class": left.class, "why": left.why, "fix": left.fix })
+}
+
+fn apply(flags: &ApplyFlags) -> Result<Ending> {
+    let choice = &flags.choice;
+    let (mut plan, notes) = make(choice)?;
+    notes.iter().for_each(|note| eprintln!("{note}"));
+    let held_back = if flags.even_if_busy { Vec::new() } else { hold_back(&mut plan, &choice.scope.root) };
+    if flags.dry_run || plan.changes.is_empty() {
+        show(&plan, choice.json)?;
+        return Ok(if held_back.is_empty() { Ending::Done } else { Ending::BadVerdict });
+    }
+    let state = state_folder(&choice.state, &choice.scope.root);
+    let mut system =
+        HostSystem::open(&choice.scope.root, &state).map_err(|error| Refused(error.to_string()))?;
+    let (set, outcomes) =
+        Driver::new(&mut system, occasion(&choice.scope.root))?.apply(&plan.changes).map_err(driven)?;
+    let is_good = held_back.is_empty() && outcomes.iter().all(Applied::is_good);
+    if choice.json {
+        let rows = plan.changes.iter().zip(&outcomes).map(|(change, outcome)| {
+            let mut row = change_json(change);
+            row["outcome"] = json!(outcome_text(outcome));
+            row["is_good"] = json!(outcome.is_good());
+            row
+        });
+        let left: Vec<Value> = plan.left.iter().map(left_json).collect();
+        let rows: Vec<Value> = rows.collect();
+        let parameters: Vec<Value> = plan.parameters.iter().map(parameter_json).collect();
+        let answer = json!({ "schema": "overdrive.tune/1", "set": set, "changes": rows, "left": left,
+            "kernel_parameters": parameters });
+        output::print(&format!("{answer}\n"))?;
+    } else {
+        let mut lines: Vec<(&str, String)> = plan
+            .changes
+            .iter()
+            .zip(&outcomes)
+            .map(|(change, outcome)| {
+                (change.class.as_str(), format!("{}: {}", told(change), outcome_text(outcome)))
+            })
+            .collect();
+        lines.extend(held_back.iter().map(|why| ("-", format!("not written: {why}"))));
+        lines.extend(plan.parameters.iter().map(|parameter| ("-", command_line(parameter))));
+        lines.push(("Set", format!("{set}; overdrive tune undo {set} takes it back")));
+        output::print(&render::text::sections(&lines, output::text_options()))?;
+    }
+    Ok(if is_good { Ending::Done } else { Ending::BadVerdict })
+}
+
+/// Takes the queues of disks in use out of the plan, and says why.
+pub(crate) fn hold_back(plan: &mut Plan, root: &Path) -> Vec<String> {
+    let root = Root::new(root);
+    let mut devices: Vec<_> = plan
+        .changes
+        .iter()
+        .filter(|change| change.kind == Kind::Attribute && change.path.contains("/queue/"))
+        .filter_map(|change| change.device.clone())
+        .collect();
+    devices.dedup();
+    let mut reasons = Vec::new();
+    for device in devices {
+        let Some(why) = busy::reason(&root, &device, WATCH) else { continue };
+        let why = format!("{why}; --even-if-busy insists");
+        let is_its =
+            |change: &Change| change.device.as_ref() == Some(&device) && change.path.contains("/queue/");
+        for change in plan.changes.iter().filter(|change| is_its(change)) {
+            let (rule, class) = (change.rule.clone(), change.class.clone());
+            plan.left.push(Left { rule, class, why: why.clone(), fix: String::new() });
+        }
+        plan.changes.retain(|change| !is_its(change));
+        reasons.push(why);
+    }
+    reasons
+}
+
+pub(crate) fn outcome_text(outcome: &Applied) -> String {
+    match outcome {
+        Applied::Done(_) => "done, and reads back so".to_owned(),
+        Applied::Already => "stood so already".to_owned(),
+        Applied::Stale(now) => {
+            format!("not written: it reads {} now, somebody else changed it", value(Some(now)))
+        }
+        Applied::Unreadable(errno) => format!("not written: cannot be read: {}", describe_errno(*errno)),
+        Applied::Refused(errno) => format!("refused: {}", describe_errno(*errno)),
+        Applied::Differs(now) => format!("written, but it reads {}", value(Some(now))),
+    }
+}

@@ -1,0 +1,271 @@
+//! `overdrive tune status` and `undo`: what stands, and taking it back.
+
+use super::{driven, occasion, state_folder, value};
+use crate::exit::{Ending, Refused, refuse};
+use crate::flags::{StatusFlags, UndoFlags};
+use crate::output;
+use anyhow::Result;
+use overdrive_host::Root;
+use overdrive_host::change::driver::{Driver, Reversal};
+use overdrive_host::change::journal::Undone;
+use overdrive_host::change::state::{Set, Standing};
+use overdrive_host::change::swap as swap_words;
+use overdrive_host::change::system::HostSystem;
+use overdrive_host::change::{Kind, same};
+use overdrive_host::facts::describe_errno;
+use overdrive_host::swap::{room, setup::RULE};
+use overdrive_report::render;
+use overdrive_sys::file::WriteConsent;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// Says which changes stand.
+pub(super) fn status(flags: &StatusFlags) -> Result<Ending> {
+    let folder = state_folder(&flags.state, &flags.root);
+    let system = HostSystem::look(&flags.root, &folder).map_err(|error| Refused(error.to_string()))?;
+    let Some(mut system) = system else {
+        if flags.json {
+            output::print("{\"schema\":\"overdrive.status/1\",\"changes\":[],\"damage\":[]}\n")?;
+        } else {
+            output::print(&format!("nothing was ever changed (no journal in {})\n", folder.display()))?;
+        }
+        return Ok(Ending::Done);
+    };
+    let mut driver = Driver::new(&mut system, occasion(&flags.root))?;
+    let damage: Vec<String> = driver.damage().iter().map(ToString::to_string).collect();
+    let sets: Vec<(u64, Set)> =
+        driver.state().sets.iter().map(|(&number, set)| (number, set.clone())).collect();
+    let mut rows = Vec::new();
+    for (number, set) in sets.iter().filter(|(_, set)| set.is_live()) {
+        for (&change, standing) in set.changes.iter().filter(|(_, standing)| standing.is_live()) {
+            rows.push(Row::of(&mut driver, *number, change, standing));
+        }
+    }
+    if flags.json {
+        let rows: Vec<Value> = rows.iter().map(Row::json).collect();
+        let answer = json!({ "schema": "overdrive.status/1", "changes": rows, "damage": damage });
+        output::print(&format!("{answer}\n"))?;
+    } else {
+        let mut lines: Vec<(String, String)> = rows.iter().map(Row::line).collect();
+        lines.extend(
+            damage.iter().map(|damage| ("!".to_owned(), format!("the journal is damaged: {damage}"))),
+        );
+        if lines.is_empty() {
+            lines.push(("-".to_owned(), "no change stands".to_owned()));
+        }
+        let lines: Vec<(&str, String)> =
+            lines.iter().map(|(title, text)| (title.as_str(), text.clone())).collect();
+        output::print(&render::text::sections(&lines, output::text_options()))?;
+    }
+    Ok(if damage.is_empty() { Ending::Done } else { Ending::BadVerdict })
+}
+
+/// A change that stands, and what its path reads.
+struct Row {
+    set: u64,
+    kind: Kind,
+    rule: String,
+    path: String,
+    old: Option<String>,
+    new: Option<String>,
+    reads: String,
+    state: &'static str,
+}
+
+impl Row {
+    fn of(driver: &mut Driver<'_>, set: u64, change: u32, standing: &Standing) -> Row {
+        let seen = driver.reading(set, change);
+        let ours = standing.after.as_ref().map_or(standing.new.as_deref(), |after| after.read.as_deref());
+        let (path, reads, state) = match seen {
+            None => (standing.path.clone(), String::new(), "the device is not there"),
+            Some((path, Err(errno))) => (path, describe_errno(errno), "cannot be read"),
+            Some((path, Ok(now))) => {
+                let is_ours = same(standing.what, now.as_deref(), ours);
+                let is_old = same(standing.what, now.as_deref(), standing.old.as_deref());
+                let state = match (is_ours, is_old, standing.after.is_some()) {
+                    (true, _, true) => "stands",
+                    (true, _, false) => "stands, though the process died before it could say so",
+                    (false, true, _) => "reads as before the change",
+                    (false, false, _) => "changed by somebody else since, or by a later set",
+                };
+                (path, short(standing.what, now.as_deref()), state)
+            }
+        };
+        let (rule, old, new) = (standing.rule.clone(), standing.old.clone(), standing.new.clone());
+        Row { set, kind: standing.what, rule, path, old, new, reads, state }
+    }
+
+    fn line(&self) -> (String, String) {
+        let text = format!(
+            "{}: {} -> {}, reads {}: {} ({})",
+            self.path,
+            short(self.kind, self.old.as_deref()),
+            short(self.kind, self.new.as_deref()),
+            self.reads,
+            self.state,
+            self.rule
+        );
+        (format!("Set {}", self.set), text)
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "set": self.set, "rule": self.rule, "path": self.path, "old": self.old, "new": self.new,
+            "reads": self.reads, "state": self.state,
+        })
+    }
+}
+
+/// A value in a line; of a whole file only that it is one.
+fn short(kind: Kind, text: Option<&str>) -> String {
+    if kind.is_swap() {
+        return swap_words::told(kind, text);
+    }
+    match value(text) {
+        long if long.contains('\n') => "(a file)".to_owned(),
+        short => short.to_owned(),
+    }
+}
+
+/// Which sets are to be taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// This one.
+    One(u64),
+    /// The last one that stands.
+    Last,
+    /// Every one that stands.
+    All,
+    /// Those of `swap on`, however far it came.
+    Swap,
+}
+
+/// Takes sets back.
+pub(super) fn undo(flags: &UndoFlags) -> Result<Ending> {
+    if flags.dry_run {
+        return status(&flags.status);
+    }
+    let which = match flags.set {
+        Some(set) => Which::One(set),
+        None if flags.all => Which::All,
+        None => Which::Last,
+    };
+    let root = &flags.status.root;
+    take_back(root, &state_folder(&flags.status.state, root), which, flags.status.json)
+}
+
+/// Takes sets back, the last one first, and prints what became of each change.
+pub(crate) fn take_back(root: &Path, folder: &Path, which: Which, as_json: bool) -> Result<Ending> {
+    if HostSystem::look(root, folder).map_err(|error| Refused(error.to_string()))?.is_none() {
+        refuse!("{}: no journal there: nothing was ever changed", folder.display());
+    }
+    let mut system = HostSystem::open(root, folder).map_err(|error| Refused(error.to_string()))?;
+    let sets = chosen(&mut system, root, which)?;
+    // Whoever applied them named each device again; that these pages are ours is checked before each write.
+    for path in swapped_to(&mut system, root, &sets, Kind::SwapSpace)? {
+        system.consent(WriteConsent::given_for(&path));
+    }
+    let areas = swapped_to(&mut system, root, &sets, Kind::SwapArea)?;
+    if let Some(missing) = room::missing(&Root::new(root), &areas) {
+        refuse!("{missing}; nothing was changed");
+    }
+    let mut driver = Driver::new(&mut system, occasion(root))?;
+    let mut rows = Vec::new();
+    for set in sets {
+        let reversals = driver.undo(set).map_err(driven)?;
+        rows.extend(reversals.into_iter().map(|reversal| (set, reversal)));
+    }
+    let damage: Vec<String> = driver.damage().iter().map(ToString::to_string).collect();
+    show(&rows, &damage, as_json)?;
+    let is_bad = |outcome| matches!(outcome, Undone::Drift | Undone::Refused | Undone::Gone);
+    let bad = !damage.is_empty() || rows.iter().any(|(_, reversal)| is_bad(reversal.reverted.outcome));
+    Ok(if bad { Ending::BadVerdict } else { Ending::Done })
+}
+
+/// The sets that are wanted, the last one first.
+fn chosen(system: &mut HostSystem, root: &Path, which: Which) -> Result<Vec<u64>> {
+    let here = occasion(root);
+    let machine_id = here.machine_id.clone();
+    let driver = Driver::new(system, here)?;
+    let state = driver.state();
+    // A set that was killed before its first area has only settings; its purpose tells it all the same.
+    let is_swap = |set: &Set| {
+        let has_area = set.changes.values().any(|change| change.is_live() && change.what.is_swap());
+        has_area || set.purpose.as_deref() == Some(RULE)
+    };
+    let live = state.sets.iter().filter(|(_, set)| set.is_live()).rev();
+    let sets: Vec<u64> = match which {
+        Which::One(set) => vec![set],
+        Which::All => live.map(|(&number, _)| number).collect(),
+        Which::Last => live.map(|(&number, _)| number).take(1).collect(),
+        Which::Swap => live.filter(|(_, set)| is_swap(set)).map(|(&number, _)| number).collect(),
+    };
+    let is_foreign = |set: &&u64| state.sets.get(set).is_some_and(|content| content.machine_id != machine_id);
+    if let Some(foreign) = sets.iter().find(is_foreign) {
+        refuse!(
+            "set {foreign} was made on another host (machine-id differs); wanted the journal of this one"
+        );
+    }
+    Ok(sets)
+}
+
+/// Where the live changes of a kind stand now.
+fn swapped_to(system: &mut HostSystem, root: &Path, sets: &[u64], kind: Kind) -> Result<Vec<PathBuf>> {
+    let mut driver = Driver::new(system, occasion(root))?;
+    let mut found = Vec::new();
+    for set in sets {
+        let changes = driver.state().sets.get(set).map(|set| set.changes.clone()).unwrap_or_default();
+        let live = changes.iter().filter(|(_, change)| change.what == kind && change.is_live());
+        let numbers: Vec<u32> = live.map(|(&number, _)| number).collect();
+        found.extend(numbers.into_iter().filter_map(|number| driver.reading(*set, number)));
+    }
+    Ok(found.into_iter().map(|(path, _)| PathBuf::from(path)).collect())
+}
+
+fn show(rows: &[(u64, Reversal)], damage: &[String], as_json: bool) -> Result<()> {
+    if as_json {
+        let changes: Vec<Value> = rows
+            .iter()
+            .map(|(set, reversal)| {
+                json!({
+                    "set": set,
+                    "path": reversal.path,
+                    "outcome": reversal.reverted.outcome,
+                    "wanted": reversal.target,
+                    "reads": reversal.reverted.read,
+                })
+            })
+            .collect();
+        let answer = json!({ "schema": "overdrive.undo/1", "changes": changes, "damage": damage });
+        return output::print(&format!("{answer}\n"));
+    }
+    let mut lines: Vec<(String, String)> =
+        rows.iter().map(|(set, reversal)| (format!("Set {set}"), told(reversal))).collect();
+    lines.extend(damage.iter().map(|damage| ("!".to_owned(), format!("the journal is damaged: {damage}"))));
+    if lines.is_empty() {
+        lines.push(("-".to_owned(), "nothing stands that could be taken back".to_owned()));
+    }
+    let lines: Vec<(&str, String)> =
+        lines.iter().map(|(title, text)| (title.as_str(), text.clone())).collect();
+    output::print(&render::text::sections(&lines, output::text_options()))
+}
+
+fn told(reversal: &Reversal) -> String {
+    let Reversal { kind, path, target, reverted, .. } = reversal;
+    let wanted = short(*kind, target.as_deref());
+    let reads = short(*kind, reverted.read.as_deref());
+    let what = match reverted.outcome {
+        Undone::Restored => format!("reads {wanted} again"),
+        Undone::Already => format!("read {wanted} already"),
+        Undone::Covered => "a later set changed it too: left to that one".to_owned(),
+        Undone::Drift => format!("left alone: reads {reads}, which is not ours; before us it read {wanted}"),
+        Undone::Rebooted => "a reboot took it back".to_owned(),
+        Undone::Refused => {
+            let why = reverted.errno.map_or_else(String::new, |errno| format!(": {}", describe_errno(errno)));
+            let rest = if *kind == Kind::SwapArea { ", and with it what was changed for it" } else { "" };
+            format!("could not be brought back to {wanted}{why}; reads {reads}{rest}")
+        }
+        Undone::Gone => "its device is not there; try again when it is".to_owned(),
+    };
+    format!("{path}: {what}")
+}

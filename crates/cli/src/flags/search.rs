@@ -1,0 +1,32 @@
+//! The flags of `run` that try many loads instead of one.
+
+use clap::Args;
+use overdrive_io::search::Objective;
+
+/// What no search leaves to the user: it decides when I/Os are due, and how long each load runs.
+const OTHERS: [&str; 7] = ["rate", "rate_iops", "arrivals", "thinktime", "verify", "io_size", "number_ios"];
+
+/// Searches: open loops at one load after the other, each measured for --runtime, below the rate of a closed
+/// loop at --iodepth.
+#[derive(Debug, Args)]
+pub(crate) struct SearchFlags {
+    /// Find the highest rate at which this holds, in time from when I/Os are due; such as p99.9=200us
+    #[arg(long, value_name = "pPERCENTILE=TIME", conflicts_with_all = OTHERS)]
+    pub(crate) objective: Option<Objective>,
+    /// Latency against load, at so many loads [12 unless told], closest where the curve bends
+    #[arg(long, value_name = "LOADS", num_args = 0..=1, require_equals = true, default_missing_value = "12",
+          value_parser = clap::value_parser!(u32).range(4..=200), conflicts_with_all = OTHERS)]
+    pub(crate) sweep: Option<u32>,
+    /// With --rw randrw or rw: latency over so many rates of reads by as many of writes [5 unless told]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "5",
+          value_parser = clap::value_parser!(u32).range(2..=20), conflicts_with_all = OTHERS,
+          conflicts_with_all = ["objective", "sweep"])]
+    pub(crate) surface: Option<u32>,
+}
+
+impl SearchFlags {
+    /// Whether there is anything to search.
+    pub(crate) fn any(&self) -> bool {
+        self.objective.is_some() || self.sweep.is_some() || self.surface.is_some()
+    }
+}

@@ -1,0 +1,29 @@
+//! Ctrl-C and its kin: the first asks the run to end and keeps what was measured, the second ends the
+//! process.
+
+use anyhow::Context;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// A flag that the first signal sets; a second one of the same kind exits at once with code 130.
+///
+/// Nothing is left behind by that: a scratch file has no name, and a record is replaced in one step.
+pub(crate) fn watch() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .context("installing a signal handler")?;
+    }
+    Ok(stop)
+}
+
+/// A flag that every signal sets and none goes beyond: for runs that have something to take down first.
+pub(crate) fn watch_to_the_end() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("installing a signal handler")?;
+    }
+    Ok(stop)
+}

@@ -1,0 +1,49 @@
+//! The `overdrive` command: flags in, exit code out.
+//!
+//! This crate is where the silent ones meet: it asks `host` for facts, `io` for outcomes, joins them into a
+//! record (`assemble.rs`) and has `report` render it. It is the only one that prints.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stderr, reason = "the command line is the one place that talks to people")]
+
+mod assemble;
+mod cmd;
+mod exit;
+mod flags;
+mod guide;
+mod interrupt;
+mod io_log;
+mod open_target;
+mod output;
+mod progress;
+mod self_test;
+
+use clap::Parser;
+use flags::{Command, Flags};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let flags = Flags::parse_from(flags::in_order(std::env::args_os()));
+    let outcome = match flags.command {
+        Command::Evaluate(flags) => cmd::evaluate::evaluate(&flags),
+        Command::Run(flags) => cmd::run::run(&flags),
+        Command::Diskspd(flags) => cmd::foreign::diskspd(&flags.line),
+        Command::SpdkPerf(flags) => cmd::foreign::spdk_perf(&flags.line),
+        Command::Audit(flags) => cmd::audit::audit(&flags),
+        Command::Tune(flags) => cmd::tune::tune(&flags),
+        Command::Topology(flags) => cmd::topology::topology(&flags),
+        Command::Page(flags) => cmd::page::page(&flags),
+        Command::Swap(flags) => cmd::swap::swap(&flags),
+        Command::PageWorker => cmd::page::worker(),
+        Command::Extend(flags) => cmd::extend::extend(&flags),
+        Command::ExtendLaunch(flags) => cmd::extend::launch::launch(&flags),
+        Command::Density(flags) => cmd::density::density(&flags),
+        Command::DensityGuest => cmd::density::guest(),
+        Command::Cost(flags) => cmd::cost::cost(&flags),
+        Command::Report(flags) => cmd::report::report(&flags),
+        Command::Compare(flags) => cmd::compare::compare(&flags),
+        Command::Completions { shell } => cmd::generate::completions(shell),
+        Command::Man => cmd::generate::man(),
+    };
+    exit::code_of(outcome)
+}

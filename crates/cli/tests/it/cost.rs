@@ -1,0 +1,71 @@
+//! `overdrive cost`: the documents' figures from the command line, price lists, and what is refused.
+
+use crate::support::{folder, run};
+use serde_json::Value;
+
+const BLUEPRINT: [&str; 7] = ["cost", "--dram-a", "384GiB", "--dram-b", "192GiB", "--ssd-b", "200GiB"];
+
+fn cost(arguments: &[&str]) -> (i32, String, String) {
+    run(&[&BLUEPRINT[..], arguments].concat())
+}
+
+#[test]
+fn the_blueprints_example_comes_out() {
+    let (code, text, _) = cost(&["--price-ratio", "4"]);
+    assert_eq!(code, 0);
+    assert!(text.starts_with("server B costs 0.630 of server A (37.0 % less)\n"), "{text}");
+    assert!(text.contains("from a price ratio of 1.042 on"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn the_redis_studys_numbers_of_machines_price_each() {
+    let arguments = ["--price-ratio", "4", "--instances-a", "31", "--instances-b", "108", "--json"];
+    let (code, text, _) = cost(&arguments);
+    assert_eq!(code, 0);
+    let value: Value = serde_json::from_str(&text).unwrap();
+    let each = value["relative_cost_per_instance"].as_f64().unwrap();
+    assert!((each - 968.0 / 1536.0 * 31.0 / 108.0).abs() < 1e-9, "{each}");
+}
+
+#[test]
+fn a_price_list_prices_servers_and_drives_and_the_page_is_whole() {
+    let folder = folder();
+    let (list, page) = (folder.path().join("prices.toml"), folder.path().join("cost.html"));
+    std::fs::write(&list, run(&["cost", "--print-prices"]).1).unwrap();
+    let (list, page) = (list.to_str().unwrap(), page.to_str().unwrap());
+    let (code, text, error) = cost(&["--prices", list, "--write-rate", "600MB", "--html", page]);
+    assert_eq!(code, 0, "{error}");
+    // 384 x 6 + 9000, and 192 x 6 + 200 x 1.5 + 9500; two drives of 375 GB with 30 writes a day last 5 years
+    // at 260 MB/s.
+    assert!(text.contains("11304") && text.contains("10952"), "{text}");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("260 MB a second") && text.contains("do not hold"), "{text}");
+    let html = std::fs::read_to_string(page).unwrap();
+    assert!(html.contains("<svg") && html.contains("Endurance") && !html.contains("<script"), "{page}");
+}
+
+#[test]
+fn impossible_prices_are_refused_in_one_line() {
+    let folder = folder();
+    let list = folder.path().join("prices.toml");
+    std::fs::write(&list, "date = \"2026\"\ncurrency = \"USD\"\n[dram]\nper_gib = -1\n[ssd]\nper_gib = 1\n")
+        .unwrap();
+    let list = list.to_str().unwrap();
+    for (arguments, words) in [
+        (vec!["--price-ratio", "0"], "--price-ratio 0: wanted"),
+        (vec!["--price-ratio", "nan"], "--price-ratio NaN: wanted"),
+        (vec![], "no prices"),
+        (vec!["--prices", list], "price of DRAM per GiB -1"),
+        (vec!["--prices", "/no/such/list"], "/no/such/list"),
+        (vec!["--price-ratio", "4", "--instances-a", "3"], "--instances-b"),
+        (vec!["--price-ratio", "4", "--write-rate", "5MB"], "--rating"),
+        (vec!["--price-ratio", "4", "--sweep-share", "200"], "0 to 1"),
+        (vec!["--price-ratio", "4", "--from", list], "wanted a density.json"),
+    ] {
+        let (code, text, error) = cost(&arguments);
+        assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{arguments:?}: {error}");
+        assert!(error.contains(words), "{arguments:?}: {error}");
+    }
+    assert_eq!(run(&["cost", "--price-ratio", "4"]).0, 2);
+}

@@ -1,0 +1,361 @@
+//! `overdrive density` on real Redis servers: figures add up, limits hold, refusals are one line, nothing
+//! is left.
+
+use crate::support::{folder, overdrive, read, run, skip};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const QUICK: [&str; 8] =
+    ["density", "--runtime", "300ms", "--warmup", "100ms", "--iterations", "2", "--json"];
+
+/// Whether there is a Redis server; says so when there is none.
+fn has_redis(test: &str) -> bool {
+    let found = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !found {
+        skip(test, "no redis-server");
+    }
+    found
+}
+
+fn has_groups(test: &str) -> bool {
+    let place = overdrive_sys::memory_group::Place::find();
+    if let Err(error) = &place {
+        skip(test, &error.to_string());
+    }
+    place.is_ok()
+}
+
+fn density(arguments: &[&str]) -> (i32, Value, String) {
+    let (code, text, error) = run(&[&QUICK[..], arguments].concat());
+    let value = serde_json::from_str(&text).unwrap_or(Value::Null);
+    (code, value, error)
+}
+
+/// What a run of ours may leave behind: processes by their command line, folders, groups.
+fn leftovers(marker: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        if command.contains(marker) {
+            found.push(command);
+        }
+    }
+    let folders = std::fs::read_dir(std::env::temp_dir()).unwrap().flatten();
+    let names = folders.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    found.extend(names.filter(|name| name.contains(marker)));
+    found
+}
+
+#[test]
+fn one_number_is_measured_and_its_figures_add_up() {
+    if !has_redis("density::one_number_is_measured_and_its_figures_add_up") {
+        return;
+    }
+    let arguments = [
+        "--records",
+        "3000",
+        "--instances",
+        "2",
+        "--rate",
+        "1000",
+        "--objective",
+        "p99.9=10s",
+        "--influence",
+        "10",
+    ];
+    let (code, record, error) = density(&arguments);
+    assert_eq!(code, 0, "{error}");
+    assert_eq!(record["schema"], "overdrive.density/1");
+    let backing = &record["backings"][0];
+    assert_eq!((&backing["held"], &backing["searched"]), (&Value::from(2), &Value::from(false)));
+    let measured = &backing["trials"][0]["measured"];
+    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+    assert!((number(&measured["sent_per_s"]) / 2000.0 - 1.0).abs() < 0.005, "{}", measured["sent_per_s"]);
+    let samples = |value: &Value| value["samples"].as_u64().unwrap();
+    assert_eq!(samples(&measured["latency"]), 1200, "2 x 1000/s x 2 x 300 ms");
+    assert_eq!(samples(&measured["gets"]) + samples(&measured["sets"]), 1200);
+    let each: u64 =
+        measured["instances"].as_array().unwrap().iter().map(|one| samples(&one["latency"])).sum();
+    assert_eq!(each, 1200);
+    assert_eq!(measured["iterations"].as_array().unwrap().len(), 2);
+    assert!(number(&measured["late"]["avg_ns"]) <= number(&measured["latency"]["avg_ns"]));
+}
+
+#[test]
+fn a_search_ends_at_the_edge_of_memory_and_the_record_is_shown_again() {
+    const TEST: &str = "density::a_search_ends_at_the_edge_of_memory_and_the_record_is_shown_again";
+    if !has_redis(TEST) || !has_groups(TEST) {
+        return;
+    }
+    let folder = folder();
+    let out = folder.path().to_str().unwrap();
+    let arguments = [
+        "--records",
+        "20000",
+        "--rate",
+        "200",
+        "--objective",
+        "max=60s",
+        "--dram",
+        "80MiB",
+        "--max",
+        "8",
+        "--out",
+        out,
+    ];
+    let (code, record, error) = density(&arguments);
+    assert_eq!(code, 0, "{error}");
+    let backing = &record["backings"][0];
+    let (held, failed) = (backing["held"].as_u64().unwrap(), backing["failed"].as_u64().unwrap());
+    // 20,000 values of 1 KiB and what Redis needs besides are 27 to 35 MiB.
+    assert!((1..=3).contains(&held) && failed == held + 1, "{backing}");
+    let edge = backing["edge"].as_str().unwrap();
+    assert!(edge.contains("memory") || edge.contains("DRAM"), "{edge}");
+    let group =
+        backing["trials"].as_array().unwrap().iter().find_map(|one| one["measured"]["group"].as_object());
+    let group = group.unwrap();
+    assert_eq!(group["limit_bytes"], 80 << 20);
+    assert!(group["usage_bytes"].as_u64().unwrap() <= 80 << 20);
+    let stored = folder.path().join("density.json");
+    let (code, text, _) = run(&["report", stored.to_str().unwrap()]);
+    assert_eq!(code, 0);
+    assert!(text.starts_with(&format!("Instances inside the objective: dram {held}\n")), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let cost =
+        ["cost", "--dram-a", "2GiB", "--dram-b", "1GiB", "--ssd-b", "4GiB", "--price-ratio", "4", "--from"];
+    let (code, _, error) = run(&[&cost[..], &[stored.to_str().unwrap()]].concat());
+    assert!(code == 2 && error.contains("it has one backing"), "{error}");
+    let mut two = record.clone();
+    let again = two["backings"][0].clone();
+    two["backings"].as_array_mut().unwrap().push(again);
+    std::fs::write(&stored, two.to_string()).unwrap();
+    let (code, text, error) = run(&[&cost[..], &[stored.to_str().unwrap()]].concat());
+    assert_eq!(code, 0, "{error}");
+    assert!(text.contains(&format!("A holds {held} on dram, B {held} on dram")), "{text}");
+    let html = std::fs::read_to_string(folder.path().join("density.html")).unwrap();
+    assert!(html.contains("<svg") && !html.contains("<script"));
+}
+
+#[test]
+fn an_objective_that_cannot_be_met_says_by_how_much() {
+    if !has_redis("density::an_objective_that_cannot_be_met_says_by_how_much") {
+        return;
+    }
+    let (code, record, error) = density(&["--records", "1000", "--objective", "avg=1ns", "--rate", "500"]);
+    assert_eq!((code, &record["backings"][0]["held"]), (1, &Value::from(0)));
+    let last = error.lines().last().unwrap();
+    assert!(
+        last.starts_with("overdrive: dram: the objective is not met at one instance: instance 0: avg "),
+        "{last}"
+    );
+    assert!(last.contains("times the 1 ns asked for"), "{last}");
+}
+
+#[test]
+fn classes_hold_their_limits() {
+    const TEST: &str = "density::classes_hold_their_limits";
+    if !has_redis(TEST) || !has_groups(TEST) || !rustix_is_root() {
+        return;
+    }
+    let folder = folder();
+    let swap = format!("{}:256MiB", folder.path().display());
+    let arguments = [
+        "--backing",
+        "swap",
+        "--swap",
+        &swap,
+        "--dram",
+        "512MiB",
+        "--classes",
+        "gold:1,bronze:4",
+        "--instances",
+        "4",
+        "--records",
+        "40000",
+        "--rate",
+        "200",
+        "--objective",
+        "max=60s",
+    ];
+    let (code, record, error) = density(&arguments);
+    if code == 2 && error.contains("no swap file there") {
+        return skip(TEST, &error);
+    }
+    assert_eq!(code, 0, "{error}");
+    let measured = &record["backings"][0]["trials"][0]["measured"];
+    let bytes = |class: usize, key: &str| measured["classes"][class]["group"][key].as_u64().unwrap_or(0);
+    let (gold, bronze) = (bytes(0, "limit_bytes"), bytes(1, "limit_bytes"));
+    assert!(gold.abs_diff(bronze * 4) <= 4 * 4096, "{gold} {bronze}");
+    assert!(bytes(0, "usage_bytes") <= gold && bytes(1, "usage_bytes") <= bronze, "{measured}");
+    assert!(bytes(1, "limit_hits") > 0, "bronze has met its limit");
+    // Of version 1 the kernel tells a group's swap only when it was told to count it at boot.
+    if let Some(swapped) = measured["classes"][1]["group"]["swap_bytes"].as_u64() {
+        assert!(swapped > bronze, "most of bronze is in swap: {swapped}");
+    }
+    assert_eq!(measured["instances"][1]["class"], "bronze");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the swap file is gone");
+}
+
+fn rustix_is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata) == 0)
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_one_line() {
+    let missing: &[&str] = &["--redis", "/no/such/redis"];
+    for (arguments, words) in [
+        (missing, "wanted the package redis-server"),
+        (&["--rate", "0"], "--rate 0: wanted"),
+        (&["--mix", "101"], "--mix 101: wanted"),
+        (&["--records", "0"], "--records 0: wanted"),
+        (&["--value-size", "0"], "--value-size 0: wanted"),
+        (&["--influence", "nan"], "--influence NaN: wanted"),
+        (&["--records", "4000000000", "--value-size", "1MiB"], "not one instance fits"),
+        (&["--dram", "900TiB"], "is available; wanted less"),
+        (&["--backing", "swap"], "wanted --dram SIZE"),
+        (&["--swap", "/tmp"], "wanted --backing dram,swap"),
+        (&["--classes", "gold"], "wanted NAME:RATIO"),
+        (&["--classes", "../x:2"], "no name of letters"),
+        (&["--classes", "bronze:4"], "wanted --backing swap"),
+        (&["--backing", "dram,dram"], "twice"),
+        (&["--kind", "vm", "--kernel", "/no/vmlinuz", "--modules", "/no"], "wanted"),
+        (&["--kernel", "/no/vmlinuz"], "for --kind vm"),
+        (&["--instances", "0"], "--instances 0: wanted"),
+    ] {
+        let (code, text, error) = run(&[&QUICK[..1], arguments].concat());
+        assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{arguments:?}: {error}");
+        assert!(error.contains(words), "{arguments:?}: {error}");
+    }
+    assert_eq!(run(&["density", "--objective", "avg"]).0, 2);
+}
+
+/// The kernel that `make setup` fetches for guests: boot folder and modules.
+fn guest_kernel() -> Option<(PathBuf, PathBuf)> {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")), PathBuf::from);
+    let folder = target.join("vm/kernel-6.1");
+    let boot = std::fs::read_dir(folder.join("boot")).ok()?.flatten().map(|entry| entry.path());
+    let kernel = boot.filter(|path| path.to_string_lossy().contains("vmlinuz-")).last()?;
+    let release = kernel.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned();
+    let places = ["lib/modules", "usr/lib/modules"].map(|place| folder.join(place).join(&release));
+    let modules = places.into_iter().find(|place| place.join("modules.builtin").is_file())?;
+    Some((kernel, modules))
+}
+
+#[test]
+fn two_virtual_machines_serve_under_load() {
+    const TEST: &str = "density::two_virtual_machines_serve_under_load";
+    if !has_redis(TEST) {
+        return;
+    }
+    let Some((kernel, modules)) = guest_kernel() else {
+        return skip(TEST, "no kernel for guests under target/vm (make setup as root fetches it)");
+    };
+    if Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().is_err() {
+        return skip(TEST, "no qemu-system-x86_64");
+    }
+    let arguments = [
+        "--kind",
+        "vm",
+        "--kernel",
+        kernel.to_str().unwrap(),
+        "--modules",
+        modules.to_str().unwrap(),
+        "--instances",
+        "2",
+        "--records",
+        "500",
+        "--rate",
+        "20",
+        "--objective",
+        "max=60s",
+        "--runtime",
+        "2s",
+    ];
+    let quick = ["density", "--warmup", "500ms", "--iterations", "2", "--json"];
+    let (code, text, error) = run(&[&quick[..], &arguments].concat());
+    assert_eq!(code, 0, "{error}");
+    let record: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(record["kind"], "vm");
+    let measured = &record["backings"][0]["trials"][0]["measured"];
+    // 20 a second from each of two, twice for two seconds; none of them wrong or lost.
+    assert_eq!(measured["latency"]["samples"], 160);
+    for one in measured["instances"].as_array().unwrap() {
+        assert_eq!((&one["errors"], &one["unanswered"]), (&Value::from(0), &Value::from(0)), "{one}");
+    }
+}
+
+#[test]
+fn a_taken_port_is_told() {
+    if !has_redis("density::a_taken_port_is_told") {
+        return;
+    }
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let (code, _, error) = density(&["--instances", "1", "--port", &port]);
+    let last = error.lines().last().unwrap();
+    assert_eq!(code, 2, "{error}");
+    assert!(last.contains(&format!("port {port}")) && last.contains("wanted --port"), "{error}");
+    drop(taken);
+    let (code, _, error) =
+        density(&["--records", "1000", "--instances", "1", "--port", &port, "--objective", "max=60s"]);
+    assert_eq!(code, 0, "{error}");
+}
+
+/// A run that would take a minute, once its servers run.
+fn started() -> (Child, String) {
+    let arguments =
+        ["density", "--instances", "2", "--records", "2000", "--runtime", "60s", "--objective", "max=60s"];
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_overdrive"));
+    let child =
+        Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let marker = format!("overdrive-density-{}-", child.id());
+    let start = Instant::now();
+    while leftovers(&marker).len() < 3 {
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", leftovers(&marker));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    (child, marker)
+}
+
+fn gone(marker: &str) -> Vec<String> {
+    let start = Instant::now();
+    while !leftovers(marker).is_empty() && start.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    leftovers(marker)
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing() {
+    if !has_redis("density::an_interrupted_run_leaves_nothing") {
+        return;
+    }
+    let (mut child, marker) = started();
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(leftovers(&marker).is_empty(), "{:?}", leftovers(&marker));
+}
+
+#[test]
+fn after_a_kill_no_server_runs_and_stale_removes_the_rest() {
+    if !has_redis("density::after_a_kill_no_server_runs_and_stale_removes_the_rest") {
+        return;
+    }
+    let (mut child, marker) = started();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let start = Instant::now();
+    let servers = || leftovers(&marker).into_iter().filter(|one| one.contains("redis-server")).count();
+    while servers() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", leftovers(&marker));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(leftovers(&marker).len(), 1, "its folder: {:?}", leftovers(&marker));
+    let (code, _, error) = read(&overdrive().args(["density", "--stale"]).output().unwrap());
+    assert_eq!(code, 0, "{error}");
+    assert!(gone(&marker).is_empty(), "{:?}", leftovers(&marker));
+}

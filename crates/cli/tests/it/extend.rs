@@ -1,0 +1,502 @@
+//! Memory extension: refusals before anything starts, real programs above their budget, and nothing left behind.
+
+use crate::support::{folder, overdrive, read, run, skip};
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The preload library as the tests were built with it; says why not.
+fn library(test: &str) -> Option<PathBuf> {
+    let own = Path::new(env!("CARGO_BIN_EXE_overdrive")).with_file_name("libovermem.so");
+    if !own.exists() {
+        skip(test, "libovermem.so is not built (cargo build -p overdrive-preload)");
+        return None;
+    }
+    Some(own)
+}
+
+fn extend(arguments: &[&str], store: &Path, command: &[&str]) -> (i32, String, String) {
+    let mut run = overdrive();
+    run.args(["extend", "--store"]).arg(store).args(arguments).arg("--").args(command);
+    read(&run.output().unwrap())
+}
+
+/// Whether this machine lets a program run under the pager; says why not.
+fn can_page(test: &str, store: &Path) -> bool {
+    if library(test).is_none() {
+        return false;
+    }
+    let (code, _, error) = extend(&["--backend", "pager", "--dram", "64MiB"], store, &["true"]);
+    if code == 2 {
+        skip(test, error.trim());
+    } else {
+        assert_eq!(code, 0, "{error}");
+    }
+    code == 0
+}
+
+fn has(test: &str, program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
+    if !found.status.success() {
+        skip(test, &format!("{program} is not installed"));
+    }
+    found.status.success()
+}
+
+fn assert_empty(folder: &Path) {
+    let left: Vec<_> = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// The counters of the process that used most, from `--stats`.
+fn largest(stats: &Path) -> Value {
+    let document: Value = serde_json::from_str(&std::fs::read_to_string(stats).unwrap()).unwrap();
+    let processes = document["processes"].as_array().unwrap();
+    processes.iter().max_by_key(|process| process["managed_bytes"].as_u64()).unwrap().clone()
+}
+
+#[test]
+fn what_cannot_work_is_refused_in_one_line_before_the_program_starts() {
+    let folder = folder();
+    let store = folder.path().to_str().unwrap();
+    let witness = folder.path().join("started");
+    let touch = ["touch", witness.to_str().unwrap()];
+    let setuid = folder.path().join("setuid");
+    std::fs::copy("/bin/true", &setuid).unwrap();
+    let not_a_program = folder.path().join("text");
+    std::fs::write(&not_a_program, "hello").unwrap();
+    std::fs::set_permissions(&not_a_program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let text = not_a_program.to_str().unwrap();
+    let cases: Vec<(Vec<&str>, &str, Vec<&str>, &str)> = vec![
+        (vec!["--dram", "64MiB"], store, vec!["no-such-command"], "not found in PATH"),
+        (vec!["--dram", "64MiB"], store, vec!["/no/such/program"], "No such file"),
+        (vec!["--dram", "64MiB"], store, vec!["/etc/passwd"], "not a file that can be run"),
+        (
+            vec!["--dram", "64MiB", "--backend", "pager"],
+            store,
+            vec![text],
+            "neither an ELF program nor a script",
+        ),
+        (vec!["--dram", "1MiB"], store, touch.to_vec(), "wanted at least 32 MiB"),
+        (vec!["--dram", "9000TiB"], store, touch.to_vec(), "more than this machine's memory"),
+        (vec!["--dram", "64MiB"], "/dev/shm", touch.to_vec(), "memory itself"),
+        (vec!["--dram", "64MiB"], "/no/such/place/at/all", touch.to_vec(), "wanted a directory"),
+        (vec!["--dram", "64MiB"], "/tmp:1MiB", touch.to_vec(), "too small"),
+        (vec!["--dram", "64MiB"], "/tmp:1x", touch.to_vec(), "is not a size"),
+        (vec!["--dram", "64MiB"], "/no/such:9000TiB", touch.to_vec(), ""),
+        (
+            vec!["--dram", "64MiB", "--backend", "pager", "--library", "/no/such.so"],
+            store,
+            touch.to_vec(),
+            "--library /no/such.so: no such file",
+        ),
+    ];
+    for (arguments, store, command, word) in cases {
+        let (code, text, error) = extend(&arguments, Path::new(store), &command);
+        assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{arguments:?}: {error}");
+        assert!(error.contains(word), "{arguments:?} {store} {command:?}: {error}");
+    }
+    let full = format!("{store}:9000TiB");
+    let (code, _, error) = extend(&["--dram", "64MiB"], Path::new(&full), &touch);
+    assert!(code == 2 && error.contains("no room for"), "{error}");
+    assert!(!witness.exists(), "nothing may start before it is refused");
+    let (code, _, error) = read(&overdrive().args(["extend", "--", "true"]).output().unwrap());
+    assert!(code == 2 && error.contains("--dram"), "{error}");
+}
+
+#[test]
+fn a_static_program_is_refused_to_the_pager_with_the_remedy() {
+    const NAME: &str = "extend::a_static_program_is_refused_to_the_pager_with_the_remedy";
+    if !has(NAME, "cc") {
+        return;
+    }
+    let folder = folder();
+    let (source, program) = (folder.path().join("a.c"), folder.path().join("a.out"));
+    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    let built = Command::new("cc").arg("-static").arg(&source).arg("-o").arg(&program).output().unwrap();
+    if !built.status.success() {
+        return skip(NAME, "cc cannot link statically here");
+    }
+    let store = folder.path();
+    let (code, _, error) =
+        extend(&["--backend", "pager", "--dram", "64MiB"], store, &[program.to_str().unwrap()]);
+    assert_eq!((code, error.lines().count()), (2, 1), "{error}");
+    assert!(error.contains("statically linked") && error.contains("--backend swap"), "{error}");
+    // An owner other than who runs it: the loader would drop the library.
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    if Command::new("chown").arg("nobody").arg(&program).status().is_ok_and(|status| status.success()) {
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).unwrap();
+        let (code, _, error) =
+            extend(&["--backend", "pager", "--dram", "64MiB"], store, &[program.to_str().unwrap()]);
+        assert!(code == 2 && error.contains("setuid"), "{error}");
+    }
+}
+
+#[test]
+fn an_ordinary_user_is_told_what_is_missing() {
+    const NAME: &str = "extend::an_ordinary_user_is_told_what_is_missing";
+    if !has(NAME, "setpriv") || library(NAME).is_none() {
+        return;
+    }
+    let limited = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").unwrap_or_default();
+    if limited.trim() != "0" {
+        return skip(NAME, "vm.unprivileged_userfaultfd allows everybody to page");
+    }
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    // The build directory may be out of that user's reach.
+    for name in ["overdrive", "libovermem.so"] {
+        let from = Path::new(env!("CARGO_BIN_EXE_overdrive")).with_file_name(name);
+        std::fs::copy(from, place.path().join(name)).unwrap();
+    }
+    let run = |backend: &str| {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(place.path().join("overdrive"));
+        command.args(["extend", "--dram", "64MiB", "--backend", backend, "--store"]).arg(place.path());
+        read(&command.args(["--", "true"]).output().unwrap())
+    };
+    let (code, _, error) = run("pager");
+    if error.contains("setpriv") {
+        return skip(NAME, &format!("no other user can be had: {}", error.trim()));
+    }
+    assert_eq!((code, error.lines().count()), (2, 1), "{error}");
+    assert!(error.contains("CAP_SYS_PTRACE") && error.contains("/dev/userfaultfd"), "{error}");
+    let (code, _, error) = run("auto");
+    assert!(code == 2 && error.contains("and no swap instead"), "{error}");
+}
+
+#[test]
+fn the_program_has_its_input_output_and_exit_code() {
+    const NAME: &str = "extend::the_program_has_its_input_output_and_exit_code";
+    let folder = folder();
+    if !can_page(NAME, folder.path()) {
+        return;
+    }
+    let mut run = overdrive();
+    run.args(["extend", "--dram", "64MiB", "--store"]).arg(folder.path());
+    run.args(["--", "sh", "-c", "read line; echo got $line; echo to stderr >&2; exit 7"])
+        .write_stdin("words\n");
+    let (code, text, error) = read(&run.output().unwrap());
+    assert_eq!((code, text.as_str()), (7, "got words\n"), "{error}");
+    assert!(error.contains("to stderr") && error.contains("not covered:"), "{error}");
+    let (code, _, _) = extend(&["--dram", "64MiB"], folder.path(), &["sh", "-c", "kill -9 $$"]);
+    assert_eq!(code, 128 + 9);
+    assert_empty(folder.path());
+}
+
+fn start(arguments: &[&str], store: &Path, script: &str) -> Child {
+    let mut run = Command::new(env!("CARGO_BIN_EXE_overdrive"));
+    run.args(["extend", "--dram", "64MiB", "--store"]).arg(store).args(arguments);
+    run.args(["--", "sh", "-c", script]).stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn wait_for(path: &Path) {
+    let start = Instant::now();
+    while !path.exists() {
+        assert!(start.elapsed() < Duration::from_secs(30), "{} does not come", path.display());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn signal(pid: u32, name: &str) {
+    assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn signals_reach_the_program_and_a_killed_run_is_tidied_up_by_the_next() {
+    const NAME: &str = "extend::signals_reach_the_program_and_a_killed_run_is_tidied_up_by_the_next";
+    let (store, place) = (folder(), folder());
+    if !can_page(NAME, store.path()) {
+        return;
+    }
+    let ready = place.path().join("ready");
+    let script = format!(
+        "trap 'exit 33' USR1; : > {}; i=0; while [ $i -lt 600 ]; do sleep 0.1; i=$((i+1)); done",
+        ready.display()
+    );
+    let mut run = start(&[], store.path(), &script);
+    wait_for(&ready);
+    signal(run.id(), "USR1");
+    assert_eq!(run.wait().unwrap().code(), Some(33));
+    assert_empty(store.path());
+    std::fs::remove_file(&ready).unwrap();
+    let mut run = start(&[], store.path(), &script);
+    wait_for(&ready);
+    signal(run.id(), "KILL");
+    run.wait().unwrap();
+    assert!(std::fs::read_dir(store.path()).unwrap().count() > 0, "or this test proves nothing");
+    // The program is asked to end with the command; then the next run removes what is left.
+    let start = Instant::now();
+    loop {
+        let (code, _, error) = extend(&["--dram", "64MiB"], store.path(), &["true"]);
+        assert_eq!(code, 0, "{error}");
+        if std::fs::read_dir(store.path()).unwrap().count() == 0 {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "a killed run's directory stays: {error}");
+    }
+}
+
+#[test]
+fn python_above_its_budget_finds_what_it_wrote_and_status_shows_it() {
+    const NAME: &str = "extend::python_above_its_budget_finds_what_it_wrote_and_status_shows_it";
+    let (store, place) = (folder(), folder());
+    if !has(NAME, "python3") || !can_page(NAME, store.path()) {
+        return;
+    }
+    let (stats, ready) = (place.path().join("stats.json"), place.path().join("ready"));
+    let script = format!(
+        "import os, hashlib, random, time\n\
+         blocks = [os.urandom(1 << 16) for _ in range(4096)]\n\
+         sums = [hashlib.sha256(b).digest() for b in blocks]\n\
+         open({:?}, 'w').close()\n\
+         end = time.time() + 3\n\
+         order = list(range(4096))\n\
+         while time.time() < end:\n\
+         \x20   i = random.randrange(4096)\n\
+         \x20   assert hashlib.sha256(blocks[i]).digest() == sums[i], i\n\
+         for i in order: assert hashlib.sha256(blocks[i]).digest() == sums[i], i\n\
+         print('all there')\n",
+        ready.display().to_string()
+    );
+    let mut run = Command::new(env!("CARGO_BIN_EXE_overdrive"));
+    run.args(["extend", "--backend", "pager", "--dram", "96MiB", "--stats"]).arg(&stats).arg("--store");
+    run.arg(store.path())
+        .args(["--", "python3", "-c", &script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let run = run.spawn().unwrap();
+    wait_for(&ready);
+    let (code, text, error) = read(&overdrive().args(["extend", "status"]).output().unwrap());
+    assert_eq!(code, 0, "{error}");
+    assert!(text.lines().any(|line| line.contains("python3")), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let (_, text, _) = read(&overdrive().args(["extend", "status", "--metrics"]).output().unwrap());
+    assert!(text.contains("overdrive_extend_faults_total{") && text.ends_with("# EOF\n"), "{text}");
+    let (_, text, _) = read(
+        &overdrive()
+            .args(["extend", "top", "--json", "--count", "1", "--interval", "200ms"])
+            .output()
+            .unwrap(),
+    );
+    assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text}");
+    let (code, text, error) = read(&run.wait_with_output().unwrap());
+    assert_eq!((code, text.as_str()), (0, "all there\n"), "{error}");
+    let process = largest(&stats);
+    let of = |name: &str| process[name].as_u64().unwrap();
+    assert!(of("written") > 10_000 && of("loads") > 1000, "{process}");
+    // A program that grows faster than pages are evicted is above its budget for a moment, not by much.
+    assert!(of("held_max") * 4096 <= 108 << 20, "more was held than allowed: {process}");
+    assert_eq!((of("lost"), of("store_errors")), (0, 0), "{process}");
+    assert_empty(store.path());
+}
+
+#[test]
+fn sort_in_little_memory_sorts() {
+    const NAME: &str = "extend::sort_in_little_memory_sorts";
+    let (store, place) = (folder(), folder());
+    if !has(NAME, "sort") || !can_page(NAME, store.path()) {
+        return;
+    }
+    let (input, plain) = (place.path().join("input"), place.path().join("plain"));
+    let mut seed = 1u64;
+    let lines: String = (0..600_000)
+        .map(|_| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            format!("{:016x} {:064}\n", seed, seed >> 20)
+        })
+        .collect();
+    std::fs::write(&input, lines).unwrap();
+    let (input, plain) = (input.to_str().unwrap(), plain.to_str().unwrap());
+    assert!(Command::new("sort").args(["-o", plain, input]).env("LC_ALL", "C").status().unwrap().success());
+    let paged = place.path().join("paged");
+    let mut run = overdrive();
+    run.env("LC_ALL", "C")
+        .args(["extend", "--backend", "pager", "--dram", "64MiB", "--store"])
+        .arg(store.path());
+    run.args(["--", "sort", "-S", "400M", "-o", paged.to_str().unwrap(), input]);
+    let (code, _, error) = read(&run.output().unwrap());
+    assert_eq!(code, 0, "{error}");
+    assert!(std::fs::read(plain).unwrap() == std::fs::read(&paged).unwrap(), "sorted differently");
+    assert_empty(store.path());
+}
+
+#[test]
+fn java_with_a_heap_above_its_budget_finds_what_it_wrote() {
+    const NAME: &str = "extend::java_with_a_heap_above_its_budget_finds_what_it_wrote";
+    let (store, place) = (folder(), folder());
+    if !has(NAME, "java") || !can_page(NAME, store.path()) {
+        return;
+    }
+    let source = place.path().join("Fill.java");
+    let program = "import java.util.*;\n\
+        public class Fill { public static void main(String[] a) {\n\
+        List<long[]> all = new ArrayList<>(); Random r = new Random(7);\n\
+        for (int i = 0; i < 3000; i++) { long[] x = new long[8192]; for (int j = 0; j < 8192; j++) x[j] = r.nextLong(); all.add(x); }\n\
+        for (int i = 0; i < 200; i++) { byte[] g = new byte[1 << 20]; g[i] = 1; }\n\
+        r = new Random(7);\n\
+        for (long[] x : all) for (long v : x) if (v != r.nextLong()) throw new RuntimeException(\"lost\");\n\
+        System.out.println(\"all there\"); } }\n";
+    std::fs::write(&source, program).unwrap();
+    if !has(NAME, "javac") {
+        return;
+    }
+    assert!(Command::new("javac").arg(&source).status().unwrap().success());
+    let command =
+        ["java", "-Xmx400m", "-Xms64m", "-XX:+UseSerialGC", "-cp", place.path().to_str().unwrap(), "Fill"];
+    let (code, text, error) = extend(&["--backend", "pager", "--dram", "160MiB"], store.path(), &command);
+    assert_eq!((code, text.as_str()), (0, "all there\n"), "{error}");
+    assert_empty(store.path());
+}
+
+/// A server of redis on a socket of its own, under the pager.
+struct Redis {
+    run: Child,
+    socket: PathBuf,
+}
+
+impl Redis {
+    fn start(store: &Path, place: &Path, stats: &Path) -> Self {
+        let socket = place.join("socket");
+        let mut run = Command::new(env!("CARGO_BIN_EXE_overdrive"));
+        run.args(["extend", "--backend", "pager", "--dram", "96MiB", "--stats"]).arg(stats).arg("--store");
+        run.arg(store).args([
+            "--",
+            "redis-server",
+            "--port",
+            "0",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--enable-debug-command",
+            "yes",
+            "--unixsocket",
+        ]);
+        run.arg(&socket).arg("--dir").arg(place).stdout(Stdio::null()).stderr(Stdio::null());
+        let redis = Self { run: run.spawn().unwrap(), socket };
+        wait_for(&redis.socket);
+        let start = Instant::now();
+        while redis.ask(&["ping"]) != "PONG" {
+            assert!(start.elapsed() < Duration::from_secs(60), "redis does not answer");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        redis
+    }
+
+    fn ask(&self, words: &[&str]) -> String {
+        let answer = Command::new("redis-cli").arg("-s").arg(&self.socket).args(words).output().unwrap();
+        String::from_utf8_lossy(&answer.stdout).trim().to_owned()
+    }
+
+    fn stop(mut self) {
+        self.ask(&["shutdown", "nosave"]);
+        assert_eq!(self.run.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        // Gone already after `stop`; after a failed assertion it must not stay.
+        if self.run.try_wait().ok().flatten().is_none() {
+            signal(self.run.id(), "TERM");
+            let _ = self.run.wait();
+        }
+    }
+}
+
+#[test]
+fn redis_saves_a_correct_dump_from_more_memory_than_its_budget() {
+    const NAME: &str = "extend::redis_saves_a_correct_dump_from_more_memory_than_its_budget";
+    let (store, place) = (folder(), folder());
+    if !has(NAME, "redis-server") || !has(NAME, "redis-cli") || !can_page(NAME, store.path()) {
+        return;
+    }
+    let stats = place.path().join("stats.json");
+    let redis = Redis::start(store.path(), place.path(), &stats);
+    // 1 KiB values, in all about twice the budget.
+    let fill = "math.randomseed(7) for i = 1, 160000 do local t = {} for j = 1, 8 do \
+                t[j] = string.format('%08x', math.random(0, 2147483646)) end \
+                redis.call('SET', 'key:' .. i, string.rep(table.concat(t), 16)) end";
+    redis.ask(&["config", "set", "busy-reply-threshold", "0"]);
+    let told = redis.ask(&["eval", fill, "0"]);
+    assert_eq!(redis.ask(&["dbsize"]), "160000", "{told}");
+    let digest = redis.ask(&["debug", "digest"]);
+    assert_eq!(digest.len(), 40, "{digest}");
+    redis.ask(&["bgsave"]);
+    // Writes meanwhile: the child must save what stood there at the fork.
+    redis.ask(&["set", "late", "x"]);
+    let start = Instant::now();
+    while redis.ask(&["info", "persistence"]).contains("rdb_bgsave_in_progress:1") {
+        assert!(start.elapsed() < Duration::from_secs(120), "the save does not end");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(redis.ask(&["info", "persistence"]).contains("rdb_last_bgsave_status:ok"));
+    let value = redis.ask(&["get", "key:77777"]);
+    redis.stop();
+    let process = largest(&stats);
+    assert!(process["written"].as_u64().unwrap() > 10_000, "{process}");
+    // Without the late key the loaded dump is what stood there.
+    std::fs::remove_file(place.path().join("socket")).ok();
+    let again = Redis::start(store.path(), place.path(), &stats);
+    assert_eq!(again.ask(&["get", "key:77777"]), value);
+    assert_eq!(again.ask(&["dbsize"]), "160000");
+    assert_eq!(again.ask(&["debug", "digest"]), digest);
+    again.stop();
+    assert_empty(store.path());
+}
+
+#[test]
+fn the_backend_swap_holds_a_program_within_its_budget_and_leaves_nothing() {
+    const NAME: &str = "extend::the_backend_swap_holds_a_program_within_its_budget_and_leaves_nothing";
+    let store = folder();
+    if !has(NAME, "python3") {
+        return;
+    }
+    let script = "import os, hashlib\n\
+         blocks = [os.urandom(1 << 20) for _ in range(128)]\n\
+         sums = [hashlib.sha256(b).digest() for b in blocks]\n\
+         assert all(hashlib.sha256(b).digest() == s for b, s in zip(blocks, sums))\n\
+         print([l for l in open('/proc/self/status') if l.startswith('VmSwap')][0])\n";
+    let place = format!("{}:256MiB", store.path().display());
+    let (code, text, error) =
+        extend(&["--backend", "swap", "--dram", "64MiB"], Path::new(&place), &["python3", "-c", script]);
+    if code == 2 {
+        return skip(NAME, error.trim());
+    }
+    assert_eq!(code, 0, "{error}");
+    assert!(error.contains("backend swap"), "{error}");
+    let swapped: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(swapped > 40 << 10, "{text}");
+    assert_empty(store.path());
+}
+
+#[test]
+fn page_measures_extended_memory_beside_dram() {
+    const NAME: &str = "extend::page_measures_extended_memory_beside_dram";
+    let store = folder();
+    if !can_page(NAME, store.path()) {
+        return;
+    }
+    let place = store.path().to_str().unwrap();
+    let words =
+        ["page", "--backing", "dram,extend", "--set", "128MiB", "--dram", "64MiB", "--runtime", "500ms"];
+    let (code, text, error) =
+        run(&[&words[..], &["--warmup-max", "3s", "--threads", "2", "--json", "--store", place]].concat());
+    assert_eq!(code, 0, "{error}");
+    let document: Value = serde_json::from_str(&text).unwrap();
+    let [dram, extend] = [0, 1].map(|index| &document["cells"][index]);
+    assert_eq!((dram["backing"].as_str(), extend["backing"].as_str()), (Some("dram"), Some("extend")));
+    let rate = |cell: &Value| cell["pages_per_s"].as_f64().unwrap();
+    // Half the set fits: the rest comes from the disk, which is many times slower than memory anywhere.
+    assert!(rate(extend) > 100.0 && rate(dram) > 3.0 * rate(extend), "{} {}", rate(dram), rate(extend));
+    assert!(document["notes"].to_string().contains("extend: backend pager"), "{}", document["notes"]);
+    assert_empty(store.path());
+    let (code, text, error) = run(&[&words[..], &["--store", "/dev/shm"]].concat());
+    assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{error}");
+    assert!(error.contains("--backing extend") && error.contains("memory itself"), "{error}");
+}

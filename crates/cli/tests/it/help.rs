@@ -1,0 +1,58 @@
+//! Help, version, man page and completions all come from the one table, and fit a terminal.
+
+use crate::support::run;
+
+const COMMANDS: [&str; 14] = [
+    "evaluate",
+    "run",
+    "diskspd",
+    "spdk-perf",
+    "audit",
+    "tune",
+    "topology",
+    "page",
+    "swap",
+    "extend",
+    "density",
+    "cost",
+    "report",
+    "compare",
+];
+
+#[test]
+fn help_names_every_command_and_fits_a_terminal() {
+    let (code, text, _) = run(&["--help"]);
+    assert_eq!(code, 0);
+    for command in COMMANDS {
+        assert!(text.contains(command), "{text}");
+        let (code, text, _) = run(&[command, "--help"]);
+        assert_eq!(code, 0);
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    }
+}
+
+#[test]
+fn wrong_use_is_exit_code_2() {
+    for arguments in [vec![], vec!["evaluat"], vec!["evaluate", "--runtime", "soon"], vec!["run"]] {
+        assert_eq!(run(&arguments).0, 2, "{arguments:?}");
+    }
+    let (_, _, error) = run(&["evaluate", "--size", "4x"]);
+    assert!(error.contains("'4x' is not a size") && error.contains("64KiB"), "{error}");
+}
+
+#[test]
+fn the_man_page_and_completions_know_every_option() {
+    let (code, page, _) = run(&["man"]);
+    assert_eq!(code, 0);
+    let (code, script, _) = run(&["completions", "bash"]);
+    assert_eq!(code, 0);
+    for option in ["quick", "runtime", "against", "write-to", "iodepth", "from-capture", "even-if-busy"] {
+        assert!(page.replace('\\', "").contains(&format!("--{option}")), "{option}");
+        assert!(script.contains(&format!("--{option}")), "{option}");
+    }
+}
+
+#[test]
+fn the_version_is_the_packages() {
+    assert_eq!(run(&["--version"]).1.trim(), format!("overdrive {}", env!("CARGO_PKG_VERSION")));
+}

@@ -1,0 +1,25 @@
+//! The `overdrive` command as a user has it: arguments in, exit code, files and text out.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+#![allow(clippy::print_stderr, reason = "a skipped test says why")]
+
+mod ablate;
+mod audit;
+mod bad_input;
+mod browser;
+mod corpus;
+mod cost;
+mod density;
+mod evaluate;
+mod extend;
+mod help;
+mod interrupt;
+mod jobs;
+mod page;
+mod readme;
+mod refused_ring;
+mod run;
+mod support;
+mod swap;
+mod topology;
+mod tune;

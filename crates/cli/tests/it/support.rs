@@ -1,0 +1,61 @@
+//! What the tests share: a folder on a disk, the command, and skipping with a reason.
+
+use assert_cmd::Command;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use tempfile::TempDir;
+
+/// A fresh folder below the build directory, which is on a disk more often than /tmp is.
+pub(crate) fn folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// The command, quiet about the environment it runs in.
+pub(crate) fn overdrive() -> Command {
+    let mut command = Command::cargo_bin("overdrive").unwrap();
+    command.env("NO_COLOR", "1").timeout(std::time::Duration::from_secs(240));
+    command
+}
+
+/// Runs it and returns exit code, standard output and standard error.
+pub(crate) fn run(arguments: &[&str]) -> (i32, String, String) {
+    read(&overdrive().args(arguments).output().unwrap())
+}
+
+pub(crate) fn read(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+/// A written file of `mib` MiB whose content is not zero.
+pub(crate) fn written_file(folder: &Path, mib: usize) -> PathBuf {
+    let path = folder.join("data");
+    let block: Vec<u8> = (0..1 << 20).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 13) as u8 | 1).collect();
+    let mut file = std::fs::File::create(&path).unwrap();
+    (0..mib).for_each(|_| file.write_all(&block).unwrap());
+    file.sync_all().unwrap();
+    path
+}
+
+/// Says that a test cannot run here; `cargo xtask test` counts and lists these.
+pub(crate) fn skip(test: &str, reason: &str) {
+    eprintln!("skipped: {test}: {reason}");
+    if let Some(log) = std::env::var_os("OVERDRIVE_SKIP_LOG") {
+        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
+        writeln!(log, "{test}: {reason}").unwrap();
+    }
+}
+
+/// Whether the build directory takes direct I/O, without which scratch files are refused.
+pub(crate) fn has_direct_io(test: &str) -> bool {
+    let folder = folder();
+    let path = written_file(folder.path(), 16);
+    let arguments =
+        ["run", path.to_str().unwrap(), "--runtime", "20ms", "--ramp-time", "0s", "--engine", "pvsync2"];
+    let (code, _, error) = run(&arguments);
+    if code != 0 {
+        skip(test, &format!("no direct I/O in the build directory: {}", error.trim()));
+    }
+    code == 0
+}

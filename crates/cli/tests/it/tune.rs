@@ -1,0 +1,297 @@
+//! Audit, plan, apply, status and undo as a user has them, on a copy of a host: no root, no real attribute.
+
+use crate::support::{folder, run};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const SCHEDULER: &str = "sys/block/vda/queue/scheduler";
+
+/// A captured host as a directory: the copy that `--root` reads and writes.
+fn unpacked(name: &str, into: &Path) {
+    let path = format!("{}/../../fixtures/hosts/{name}.tree", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let place = |path: &str| {
+            let real = into.join(path.trim_start_matches('/'));
+            std::fs::create_dir_all(real.parent().unwrap()).unwrap();
+            real
+        };
+        if !line.starts_with('/') || line.contains('{') {
+            continue;
+        }
+        if let Some((path, target)) = line.split_once(" -> ") {
+            std::os::unix::fs::symlink(target, place(path)).unwrap();
+        } else if let Some((path, text)) = line.split_once(" = ") {
+            std::fs::write(place(path), format!("{text}\n")).unwrap();
+        } else if let Some(path) = line.strip_suffix(" |") {
+            let mut body = String::new();
+            while let Some(next) = lines.next_if(|next| next.starts_with('|')) {
+                body.push_str(&next[1..]);
+                body.push('\n');
+            }
+            std::fs::write(place(path), body).unwrap();
+        }
+    }
+}
+
+/// Every file below a directory and its bytes, the journal's folder left out.
+fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let kind = path.symlink_metadata().unwrap();
+        if kind.is_dir() && !path.ends_with("var") {
+            all.append(&mut contents(&path));
+        } else if kind.is_file() {
+            all.insert(path.display().to_string(), std::fs::read(&path).unwrap());
+        }
+    }
+    all
+}
+
+/// The same with lists reduced to what is chosen: a plain file holds what was written last, where the kernel
+/// would show its list again.
+fn meanings(folder: &Path) -> BTreeMap<String, String> {
+    let mean = |(path, bytes): (String, Vec<u8>)| {
+        (path, overdrive_host::change::meaning(&String::from_utf8_lossy(&bytes)).to_owned())
+    };
+    contents(folder).into_iter().map(mean).collect()
+}
+
+fn json(arguments: &[&str], code: i32) -> Value {
+    let (ended, out, error) = run(arguments);
+    assert_eq!(ended, code, "{arguments:?}: {out}{error}");
+    serde_json::from_str(&out).unwrap_or_else(|problem| panic!("{arguments:?}: {problem}: {out}"))
+}
+
+#[test]
+fn what_is_applied_to_a_copied_host_is_taken_back_to_the_byte() {
+    let folder = folder();
+    let root = folder.path().join("host");
+    unpacked("reference-virtio", &root);
+    let (before, meant) = (contents(&root), meanings(&root));
+    let at = root.to_str().unwrap();
+    let plan = json(&["tune", "plan", "--root", at, "--target", "vda", "--json"], 0);
+    let paths: Vec<&str> =
+        plan["changes"].as_array().unwrap().iter().map(|change| change["path"].as_str().unwrap()).collect();
+    assert!(paths.contains(&"/sys/block/vda/queue/scheduler"), "{paths:?}");
+    assert!(plan["changes"].as_array().unwrap().iter().all(|change| change["class"] == "A"), "{plan}");
+    assert_eq!(contents(&root), before, "a plan writes nothing");
+
+    let (code, out, _) =
+        run(&["tune", "apply", "--root", at, "--target", "vda", "--even-if-busy", "--dry-run"]);
+    assert_eq!((code, contents(&root) == before), (0, true), "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 80 || !line.trim().contains(' ')), "{out}");
+
+    // The captured disk had requests in flight: its queue is not written to unless the user insists.
+    let (code, out, _) = run(&["tune", "apply", "--root", at, "--target", "vda", "--rules", "block-wbt"]);
+    assert_eq!((code, contents(&root) == before), (1, true), "{out}");
+    assert!(out.contains("--even-if-busy"), "{out}");
+
+    let insist = ["tune", "apply", "--root", at, "--target", "vda", "--persist", "--even-if-busy", "--json"];
+    let applied = json(&insist, 0);
+    assert_eq!(applied["set"], 1);
+    assert!(
+        applied["changes"].as_array().unwrap().iter().all(|change| change["is_good"] == true),
+        "{applied}"
+    );
+    assert_eq!(std::fs::read_to_string(root.join(SCHEDULER)).unwrap(), "none\n");
+    let rules = std::fs::read_to_string(root.join("etc/udev/rules.d/99-overdrive-1.rules")).unwrap();
+    assert!(rules.contains("ATTR{queue/scheduler}=\"none\""), "{rules}");
+
+    let status = json(&["tune", "status", "--root", at, "--json"], 0);
+    assert!(
+        status["changes"].as_array().unwrap().iter().all(|change| change["state"] == "stands"),
+        "{status}"
+    );
+    let undone = json(&["tune", "undo", "--root", at, "--json"], 0);
+    assert!(
+        undone["changes"].as_array().unwrap().iter().all(|change| change["outcome"] == "restored"),
+        "{undone}"
+    );
+    assert_eq!(meanings(&root), meant);
+    assert_eq!(contents(&root).len(), before.len(), "the files that made it stay are gone");
+}
+
+#[test]
+fn what_only_a_unit_can_keep_gets_one_and_undo_takes_it_back() {
+    let folder = folder();
+    let root = folder.path().join("host");
+    unpacked("p4800x-two-socket", &root);
+    // Attributes of processors are written with braces in that host: one stands for them here.
+    let policy = root.join("sys/devices/system/cpu/cpufreq/policy0");
+    std::fs::create_dir_all(&policy).unwrap();
+    for (name, text) in [
+        ("scaling_governor", "powersave\n"),
+        ("scaling_driver", "acpi-cpufreq\n"),
+        ("scaling_available_governors", "performance powersave\n"),
+    ] {
+        std::fs::write(policy.join(name), text).unwrap();
+    }
+    let at = root.to_str().unwrap();
+    let (before, meant) = (contents(&root), meanings(&root));
+    let governor = ["--rules", "cpu-governor-performance", "--class", "B", "--persist"];
+    let words = [["tune", "apply", "--root", at, "--json"].as_slice(), &governor].concat();
+    let applied = json(&words, 0);
+    let unit = std::fs::read_to_string(root.join("etc/systemd/system/overdrive-1.service")).unwrap();
+    assert!(
+        unit.contains("ExecStart=/bin/sh -c 'echo performance > /sys/devices/system/cpu"),
+        "{unit}{applied}"
+    );
+    let wants = root.join("etc/systemd/system/multi-user.target.d");
+    let enabled = std::fs::read_to_string(wants.join("overdrive-1.conf")).unwrap();
+    assert!(enabled.ends_with("[Unit]\nWants=overdrive-1.service\n"), "{enabled}");
+    json(&["tune", "undo", "--root", at, "--json"], 0);
+    assert_eq!(meanings(&root), meant);
+    assert_eq!(contents(&root).len(), before.len());
+    assert!(!wants.exists(), "its folder goes with the last file");
+}
+
+#[test]
+fn drift_ends_with_1_and_is_left_alone() {
+    let folder = folder();
+    let root = folder.path().join("host");
+    unpacked("reference-virtio", &root);
+    let at = root.to_str().unwrap();
+    let rules = ["--rules", "block-scheduler-none", "--even-if-busy", "--json"];
+    json(&[&["tune", "apply", "--root", at, "--target", "vda"][..], &rules].concat(), 0);
+    std::fs::write(root.join(SCHEDULER), "kyber\n").unwrap();
+    let (code, out, _) = run(&["tune", "undo", "--root", at]);
+    assert_eq!(code, 1);
+    assert!(out.contains("left alone") && out.contains("mq-deadline"), "{out}");
+    assert_eq!(std::fs::read_to_string(root.join(SCHEDULER)).unwrap(), "kyber\n");
+}
+
+#[test]
+fn two_at_once_and_wrong_words_are_refused_in_one_line() {
+    let folder = folder();
+    let root = folder.path().join("host");
+    unpacked("reference-virtio", &root);
+    let at = root.to_str().unwrap();
+    let state = folder.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    let lock = std::fs::File::create(state.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let at_state = ["--even-if-busy", "--state", state.to_str().unwrap()];
+    let apply = [&["tune", "apply", "--root", at, "--target", "vda"][..], &at_state].concat();
+    for (arguments, wanted) in [
+        (&apply[..], "another overdrive is changing this host"),
+        (&["tune", "plan", "--root", at, "--rules", "no-such-rule"], "no rule has this name"),
+        (&["tune", "plan", "--root", at, "--target", "sdz"], "wanted one of vda"),
+        (&["tune", "undo", "--root", at], "nothing was ever changed"),
+        (&["audit", "--explain", "scheduler"], "block-scheduler-none"),
+        (&["audit", "--from-capture", "/nonexistent"], "overdrive audit --capture wrote"),
+    ] {
+        let (code, out, error) = run(arguments);
+        assert_eq!(code, 2, "{arguments:?}: {out}{error}");
+        assert!(error.contains(wanted), "{arguments:?}: {error}");
+        assert_eq!(error.lines().filter(|line| line.starts_with("overdrive: ")).count(), 1, "{error}");
+        assert!(error.lines().last().is_some_and(|line| line.starts_with("overdrive: ")), "{error}");
+    }
+}
+
+#[test]
+fn a_capture_gives_the_same_findings_elsewhere() {
+    let folder = folder();
+    let root = folder.path().join("host");
+    unpacked("reference-virtio", &root);
+    let file = folder.path().join("host.tree");
+    let (at, to) = (root.to_str().unwrap(), file.to_str().unwrap());
+    let (code, out, error) = run(&["audit", "--root", at, "--target", "vda", "--capture", to]);
+    assert_eq!((code, out.as_str()), (0, ""), "{error}");
+    let (_, here, _) = run(&["audit", "--root", at, "--target", "vda", "--json"]);
+    let (_, there, _) = run(&["audit", "--from-capture", to, "--json"]);
+    let findings = |text: &str| {
+        let value: Value = serde_json::from_str(text).unwrap();
+        // What happened during the sampling time differs between two looks at anything.
+        let all = value["findings"].as_array().unwrap().clone();
+        all.into_iter().filter(|finding| finding["rule"] != "host-noisy-neighbours").collect::<Vec<_>>()
+    };
+    assert!(findings(&here).len() > 20);
+    assert_eq!(findings(&here), findings(&there));
+}
+
+#[test]
+fn this_machine_captured_is_this_machine() {
+    let folder = folder();
+    let file = folder.path().join("host.tree");
+    let to = file.to_str().unwrap();
+    let (code, _, error) = run(&["audit", "--capture", to]);
+    assert_eq!(code, 0, "{error}");
+    let (_, here, _) = run(&["audit", "--json"]);
+    let (_, there, _) = run(&["audit", "--from-capture", to, "--json"]);
+    let statuses = |text: &str| -> Vec<(String, String)> {
+        let value: Value = serde_json::from_str(text).unwrap();
+        let all = value["findings"].as_array().unwrap().iter();
+        // These look at what changes from one moment to the next.
+        let passing = |rule: &str| rule == "host-noisy-neighbours" || rule.starts_with("space-");
+        all.map(|finding| (finding["rule"].to_string(), finding["status"].to_string()))
+            .filter(|(rule, _)| !passing(rule.trim_matches('"')))
+            .collect()
+    };
+    assert_eq!(statuses(&here), statuses(&there));
+}
+
+#[test]
+fn a_rule_tells_its_whole_story() {
+    let (code, out, error) = run(&["audit", "--explain", "block-scheduler-none"]);
+    assert_eq!(code, 0, "{error}");
+    for part in ["Rule", "Here", "Why", "Effect", "Class", "Source"] {
+        assert!(out.lines().any(|line| line.starts_with(part)), "{part}: {out}");
+    }
+}
+
+/// Writes an attribute back however the test ends.
+struct Restored(std::path::PathBuf, String);
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        drop(std::fs::write(&self.0, &self.1));
+    }
+}
+
+#[test]
+fn a_real_attribute_of_an_unused_loop_device_is_changed_and_taken_back() {
+    use overdrive_host::change::driver::{Driver, Occasion};
+    use overdrive_host::change::machine::Applied;
+    use overdrive_host::change::system::HostSystem;
+    use overdrive_host::change::{Change, Kind};
+    const TEST: &str = "a_real_attribute_of_an_unused_loop_device_is_changed_and_taken_back";
+    let unused = (0..64).map(|number| format!("/sys/block/loop{number}")).find(|folder| {
+        std::fs::read_to_string(format!("{folder}/size")).is_ok_and(|size| size.trim() == "0")
+    });
+    let Some(path) = unused.map(|folder| format!("{folder}/queue/read_ahead_kb")) else {
+        return crate::support::skip(TEST, "no unused loop device");
+    };
+    if std::fs::OpenOptions::new().write(true).open(&path).is_err() {
+        return crate::support::skip(TEST, "attributes may not be written (not root)");
+    }
+    let old = std::fs::read_to_string(&path).unwrap();
+    let _guard = Restored(path.clone().into(), old.clone());
+    let kib: u64 = old.trim().parse().unwrap();
+    let change = Change {
+        rule: "a-rule".to_owned(),
+        class: "A".to_owned(),
+        kind: Kind::Attribute,
+        path: path.clone(),
+        old: Some(old.clone()),
+        new: Some((kib + 64).to_string()),
+        device: None,
+    };
+    let state = folder();
+    let mut system = HostSystem::open(Path::new("/"), state.path()).unwrap();
+    let occasion = Occasion {
+        at: String::new(),
+        boot_id: "b".to_owned(),
+        machine_id: String::new(),
+        version: String::new(),
+    };
+    let mut driver = Driver::new(&mut system, occasion).unwrap();
+    let (set, outcomes) = driver.apply(&[change]).unwrap();
+    assert_eq!(outcomes, [Applied::Done(Some(format!("{}\n", kib + 64)))]);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{}\n", kib + 64));
+    driver.undo(set).unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), old);
+}

@@ -1,0 +1,165 @@
+//! Making changes stay: configuration files of our own, one of each kind a set, so that undo can remove them
+//! without a thought for what else is configured.
+
+use super::{Change, Device, Kind, meaning};
+use std::collections::BTreeMap;
+
+/// The only folders in which Overdrive makes files.
+pub const FOLDERS: [&str; 6] = [
+    "/etc/sysctl.d",
+    "/etc/udev/rules.d",
+    "/etc/modprobe.d",
+    "/etc/tmpfiles.d",
+    "/etc/systemd/system",
+    "/etc/systemd/system/multi-user.target.d",
+];
+
+/// Where units stand in [`FOLDERS`]; behind it, what has them started.
+const UNITS: usize = 4;
+
+/// The files that set what `changes` set, at every boot, for set number `set`.
+#[must_use]
+pub fn files(changes: &[Change], set: u64) -> Vec<Change> {
+    let mut texts: BTreeMap<String, (Vec<String>, &Change)> = BTreeMap::new();
+    for change in changes.iter().filter(|change| change.kind == Kind::Attribute) {
+        let (folder, name, line) = place(change);
+        let path = format!("{}/{}", FOLDERS[folder], name.replace('N', &set.to_string()));
+        texts.entry(path).or_insert((Vec::new(), change)).0.push(line);
+    }
+    let rules: Vec<&str> = changes.iter().map(|change| change.rule.as_str()).collect();
+    let file = |path: String, rule: String, first: &Change, body: &str| {
+        let head = format!(
+            "# Made by overdrive tune apply --persist, set {set}; overdrive tune undo {set} removes it."
+        );
+        let class = changes.iter().map(|change| change.class.as_str()).max().unwrap_or(first.class.as_str());
+        let (class, new) = (class.to_owned(), Some(format!("{head}\n{body}\n")));
+        Change { rule, class, kind: Kind::File, path, old: None, new, device: None }
+    };
+    let mut files = Vec::new();
+    for (path, (lines, first)) in texts {
+        let rule = if lines.len() == 1 { first.rule.clone() } else { deduplicated(&rules).join(",") };
+        let unit = path.strip_prefix(FOLDERS[UNITS]).map(|name| name.trim_start_matches('/').to_owned());
+        let Some(unit) = unit else {
+            files.push(file(path, rule, first, &lines.join("\n")));
+            continue;
+        };
+        let body = format!(
+            "[Unit]\nDescription=Settings of overdrive tune, set {set}\n\n[Service]\nType=oneshot\n\
+             RemainAfterExit=yes\n{}",
+            lines.join("\n")
+        );
+        // Enabled by a file as well: a link as systemctl makes it could not be undone as a text.
+        let wanted = format!("{}/overdrive-{set}.conf", FOLDERS[UNITS + 1]);
+        files.push(file(path, rule.clone(), first, &body));
+        files.push(file(wanted, rule, first, &format!("[Unit]\nWants={unit}")));
+    }
+    files
+}
+
+fn deduplicated<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    let mut seen = Vec::new();
+    for name in names {
+        if !seen.contains(name) {
+            seen.push(*name);
+        }
+    }
+    seen
+}
+
+/// In which folder, in which file (N is the set), as which line.
+fn place(change: &Change) -> (usize, &'static str, String) {
+    let value = change.new.as_deref().map(meaning).unwrap_or_default();
+    if let Some(key) = change.path.strip_prefix("/proc/sys/") {
+        return (0, "90-overdrive-N.conf", format!("{} = {value}", key.replace('/', ".")));
+    }
+    let block = change.device.as_ref().filter(|device| device.folder.starts_with("/sys/block/"));
+    if let Some((device, attribute)) =
+        block.and_then(|device| Some((device, change.path.strip_prefix(&format!("{}/", device.folder))?)))
+    {
+        return (1, "99-overdrive-N.rules", udev_line(device, attribute, value));
+    }
+    let module = change.path.strip_prefix("/sys/module/").and_then(|rest| rest.split_once("/parameters/"));
+    if let Some((module, parameter)) = module {
+        return (2, "overdrive-N.conf", format!("options {module} {parameter}={value}"));
+    }
+    if change.path.starts_with("/sys/kernel/") && !change.path.starts_with("/sys/kernel/debug/") {
+        return (3, "overdrive-N.conf", format!("w {} - - - - {value}", change.path));
+    }
+    // Attributes of devices and of debugfs are not there yet when tmpfiles.d is read.
+    let (value, path) = (value.replace('%', "%%"), change.path.replace('%', "%%"));
+    (UNITS, "overdrive-N.service", format!("ExecStart=/bin/sh -c 'echo {value} > {path}'"))
+}
+
+/// A rule for one disk by its identity, so that another disk of its name is left alone.
+fn udev_line(device: &Device, attribute: &str, value: &str) -> String {
+    let same_disk = match device.id.split_once(':') {
+        Some(("wwid", id)) => format!("ATTR{{wwid}}==\"{id}\""),
+        Some(("serial", id)) => format!("ATTR{{serial}}==\"{id}\""),
+        _ => format!("KERNEL==\"{}\"", device.name()),
+    };
+    format!(
+        "ACTION==\"add|change\", SUBSYSTEM==\"block\", ENV{{DEVTYPE}}==\"disk\", {same_disk}, \
+         ATTR{{{attribute}}}=\"{value}\""
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(path: &str, new: &str, device: Option<Device>) -> Change {
+        Change {
+            rule: "a-rule".to_owned(),
+            class: "A".to_owned(),
+            kind: Kind::Attribute,
+            path: path.to_owned(),
+            old: Some("1\n".to_owned()),
+            new: Some(new.to_owned()),
+            device,
+        }
+    }
+
+    #[test]
+    fn each_kind_of_attribute_has_its_file() {
+        let disk = Device { folder: "/sys/block/nvme0n1".to_owned(), id: "wwid:eui.01".to_owned() };
+        let files = files(
+            &[
+                change("/proc/sys/vm/swappiness", "100", None),
+                change("/proc/sys/kernel/numa_balancing", "0", None),
+                change("/sys/block/nvme0n1/queue/scheduler", "none", Some(disk)),
+                change("/sys/module/nvme/parameters/poll_queues", "4", None),
+                change("/sys/kernel/mm/ksm/run", "0", None),
+                change("/sys/devices/system/cpu/cpufreq/policy0/scaling_governor", "performance", None),
+                change("/sys/devices/system/cpu/cpufreq/policy1/scaling_governor", "performance", None),
+            ],
+            3,
+        );
+        let text = |path: &str| {
+            let file = files.iter().find(|file| file.path == path).unwrap();
+            file.new.clone().unwrap().lines().skip(1).collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(
+            text("/etc/sysctl.d/90-overdrive-3.conf"),
+            "vm.swappiness = 100\nkernel.numa_balancing = 0"
+        );
+        assert_eq!(
+            text("/etc/udev/rules.d/99-overdrive-3.rules"),
+            "ACTION==\"add|change\", SUBSYSTEM==\"block\", ENV{DEVTYPE}==\"disk\", \
+             ATTR{wwid}==\"eui.01\", ATTR{queue/scheduler}=\"none\""
+        );
+        assert_eq!(text("/etc/modprobe.d/overdrive-3.conf"), "options nvme poll_queues=4");
+        assert_eq!(text("/etc/tmpfiles.d/overdrive-3.conf"), "w /sys/kernel/mm/ksm/run - - - - 0");
+        assert_eq!(
+            text("/etc/systemd/system/overdrive-3.service"),
+            "[Unit]\nDescription=Settings of overdrive tune, set 3\n\n[Service]\nType=oneshot\n\
+             RemainAfterExit=yes\n\
+             ExecStart=/bin/sh -c 'echo performance > /sys/devices/system/cpu/cpufreq/policy0/scaling_governor'\n\
+             ExecStart=/bin/sh -c 'echo performance > /sys/devices/system/cpu/cpufreq/policy1/scaling_governor'"
+        );
+        assert_eq!(
+            text("/etc/systemd/system/multi-user.target.d/overdrive-3.conf"),
+            "[Unit]\nWants=overdrive-3.service"
+        );
+        assert!(files.iter().all(|file| super::super::may_write(Kind::File, &file.path)));
+    }
+}

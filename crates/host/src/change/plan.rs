@@ -1,0 +1,323 @@
+//! From findings to a plan: which paths, what stands there, what is to stand there, what is left to people.
+//!
+//! A finding's fix is one line of shell for people. What of it is a plain write, and only that, is planned:
+//! `echo VALUE > PATH`, `echo VALUE | tee PATH...` (with `*` and `{a,b}`) and `sysctl KEY=VALUE...`, joined
+//! by `; `. A line with anything else in it is left to people as a whole.
+
+use super::{Change, Device, Kind, may_write, same, side_effects};
+use crate::finding::{Finding, Risk, Status};
+use crate::root::Root;
+
+/// What is to be done, and what is not, with the reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// In the order in which they are to be made.
+    pub changes: Vec<Change>,
+    /// Fixes that are not in the plan.
+    pub left: Vec<Left>,
+    /// Kernel parameters that would make a change stay: only advised.
+    pub parameters: Vec<(String, String)>,
+}
+
+/// A fix that is not in the plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// The rule.
+    pub rule: String,
+    /// The letter of its class.
+    pub class: String,
+    /// Why it is left out.
+    pub why: String,
+    /// The fix as the finding gives it; empty when there is none to run.
+    pub fix: String,
+}
+
+/// Which fixes are wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Only these rules; none: all.
+    pub rules: Option<Vec<String>>,
+    /// The highest class.
+    pub class_max: Risk,
+}
+
+impl Plan {
+    /// Makes a plan from findings; `root` is read for what stands at each path, and nothing is written.
+    #[must_use]
+    pub fn of(findings: &[Finding], root: &Root, wanted: &Wanted) -> Plan {
+        let mut plan = Plan::default();
+        let asks = |finding: &&Finding| {
+            let named =
+                wanted.rules.as_ref().is_none_or(|rules| rules.iter().any(|rule| rule == finding.rule));
+            named && matches!(finding.status, Status::Advice | Status::Problem)
+        };
+        for finding in findings.iter().filter(asks) {
+            plan.add(finding, root, wanted.class_max);
+        }
+        plan.arrange();
+        plan
+    }
+
+    fn add(&mut self, finding: &Finding, root: &Root, class_max: Risk) {
+        let Some(fix) = &finding.fix else { return };
+        let class = finding.risk.letter();
+        let changes = match (finding.risk, class_max) {
+            (Risk::AdviceOnly, _) => Err("class C is only ever advised".to_owned()),
+            (Risk::SideEffects, Risk::Safe) => {
+                Err("class B has side effects: --class B takes it in".to_owned())
+            }
+            _ if fix.now.is_empty() => Err(format!("nothing can be written now: {}", fix.persistent)),
+            _ => changes(finding, &fix.now, root),
+        };
+        let added = changes.and_then(|changes| self.merge(changes));
+        match added {
+            Ok(()) => {
+                let parameters =
+                    fix.persistent.split("; ").filter_map(|part| part.strip_prefix("kernel parameter "));
+                self.parameters.extend(parameters.map(|text| (finding.rule.to_owned(), text.to_owned())));
+            }
+            Err(why) => {
+                let (rule, class) = (finding.rule.to_owned(), class.to_owned());
+                self.left.push(Left { rule, class, why, fix: fix.now.clone() });
+            }
+        }
+    }
+
+    /// Takes changes in, unless one of them contradicts another rule's.
+    fn merge(&mut self, changes: Vec<Change>) -> Result<(), String> {
+        for change in &changes {
+            let other = self.changes.iter().find(|other| other.path == change.path);
+            if let Some(other) = other.filter(|other| other.new != change.new) {
+                let wants = other.new.clone().unwrap_or_default();
+                return Err(format!("{} wants {wants} at {}", other.rule, change.path));
+            }
+        }
+        let known: Vec<String> = self.changes.iter().map(|change| change.path.clone()).collect();
+        self.changes.extend(changes.into_iter().filter(|change| !known.contains(&change.path)));
+        Ok(())
+    }
+
+    /// Device by device, so that each is disturbed once; first what moves other values along.
+    fn arrange(&mut self) {
+        self.changes.sort_by_key(|change| {
+            let device = change.device.as_ref().map(|device| device.folder.clone());
+            (device, side_effects(&change.path).is_empty())
+        });
+    }
+}
+
+fn changes(finding: &Finding, command: &str, root: &Root) -> Result<Vec<Change>, String> {
+    let mut changes = Vec::new();
+    for (pattern, value) in writes(command).ok_or("not a plain write: to be run by hand")? {
+        let paths = expand(root, &pattern);
+        if paths.is_empty() {
+            return Err(format!("{pattern}: no such path here"));
+        }
+        for path in paths {
+            if !may_write(Kind::Attribute, &path) {
+                return Err(format!("{path}: an action, which writing cannot take back: to be run by hand"));
+            }
+            let read = root.text(&path);
+            let crate::facts::Fact::Known { raw, .. } = &read else {
+                return Err(format!(
+                    "{path}: {}: what stands there could not be put back",
+                    read.why().unwrap_or_default()
+                ));
+            };
+            if raw.contains(['\u{fffd}', '\0']) {
+                return Err(format!("{path}: not text: what stands there could not be put back"));
+            }
+            if same(Kind::Attribute, Some(raw), Some(&value)) {
+                continue;
+            }
+            changes.push(Change {
+                rule: finding.rule.to_owned(),
+                class: finding.risk.letter().to_owned(),
+                kind: Kind::Attribute,
+                device: device_of(root, &path),
+                old: Some(raw.clone()),
+                new: Some(value.clone()),
+                path,
+            });
+        }
+    }
+    Ok(changes)
+}
+
+/// The writes a command line consists of, as pattern and value; none when it has anything else in it.
+fn writes(command: &str) -> Option<Vec<(String, String)>> {
+    let mut writes = Vec::new();
+    for part in command.split("; ") {
+        let part = part.trim();
+        if let Some(pairs) = part.strip_prefix("sysctl ") {
+            for pair in pairs.split_whitespace().filter(|&word| word != "-w") {
+                let (key, value) = pair.split_once('=')?;
+                let plain =
+                    !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
+                plain.then_some(())?;
+                writes.push((format!("/proc/sys/{}", key.replace('.', "/")), value.to_owned()));
+            }
+            continue;
+        }
+        let rest = part.strip_prefix("echo ")?;
+        let (value, paths) = rest.split_once(" > ").or_else(|| rest.split_once(" | tee "))?;
+        let value = value.trim().trim_matches(['\'', '"']);
+        if value.is_empty() || value.contains(['$', '`', '|', '>', '&', ';', '\n']) {
+            return None;
+        }
+        for path in paths.split_whitespace() {
+            let is_path =
+                path.starts_with('/') && !path.contains(['$', '`', '|', '>', '&', ';', '(', '"', '\'']);
+            is_path.then_some(())?;
+            writes.push((path.to_owned(), value.to_owned()));
+        }
+    }
+    (!writes.is_empty()).then_some(writes)
+}
+
+/// The paths a pattern of the shell stands for; without `*` or `{}`, itself if it is there.
+fn expand(root: &Root, pattern: &str) -> Vec<String> {
+    if let Some((before, rest)) = pattern.split_once('{')
+        && let Some((choices, after)) = rest.split_once('}')
+    {
+        return choices.split(',').flat_map(|one| expand(root, &format!("{before}{one}{after}"))).collect();
+    }
+    let mut paths = vec![String::new()];
+    for part in pattern.split('/').filter(|part| !part.is_empty()) {
+        if !part.contains('*') {
+            paths.iter_mut().for_each(|path| *path = format!("{path}/{part}"));
+            continue;
+        }
+        paths = paths
+            .iter()
+            .flat_map(|path| {
+                let names = root.list(path).value().cloned().unwrap_or_default();
+                let fitting = names.into_iter().filter(|name| matches(part, name));
+                fitting.map(|name| format!("{path}/{name}")).collect::<Vec<_>>()
+            })
+            .collect();
+    }
+    paths.retain(|path| root.exists(path));
+    paths
+}
+
+/// Whether a name fits a pattern with `*` in it.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((head, tail)) => name.strip_prefix(head).is_some_and(|rest| {
+            (0..=rest.len()).filter(|&at| rest.is_char_boundary(at)).any(|at| matches(tail, &rest[at..]))
+        }),
+    }
+}
+
+/// Folders whose entries are devices that may change their names.
+const CLASSES: [&str; 2] = ["/sys/block", "/sys/class/nvme"];
+
+/// The device that an attribute belongs to.
+pub(crate) fn device_of(root: &Root, path: &str) -> Option<Device> {
+    let class =
+        CLASSES.iter().find(|class| path.strip_prefix(*class).is_some_and(|rest| rest.starts_with('/')))?;
+    let name = path[class.len() + 1..].split('/').next()?;
+    let folder = format!("{class}/{name}");
+    let id = identity(root, &folder)?;
+    Some(Device { folder, id })
+}
+
+/// What a device is known by, whatever its name.
+fn identity(root: &Root, folder: &str) -> Option<String> {
+    for (kind, file) in
+        [("wwid", "wwid"), ("wwid", "device/wwid"), ("serial", "serial"), ("serial", "device/serial")]
+    {
+        if let Some(text) = root.text(&format!("{folder}/{file}")).value().filter(|text| !text.is_empty()) {
+            // Attributes of the device below cannot be matched by the same udev key: kept apart.
+            let kind = if file.contains('/') { format!("device-{kind}") } else { kind.to_owned() };
+            return Some(format!("{kind}:{text}"));
+        }
+    }
+    let real = root.resolve(folder);
+    let real = real.value()?;
+    let is_virtual = real.starts_with("/sys/devices/virtual/");
+    let place = if is_virtual {
+        real.as_str()
+    } else {
+        real.rsplit_once('/').map_or(real.as_str(), |(above, _)| above)
+    };
+    Some(format!("path:{place}"))
+}
+
+/// Where a device is now: under its old name if that is still it, else wherever its identity is found.
+pub(super) fn locate(root: &Root, device: &Device) -> Option<String> {
+    let is_it = |folder: &str| identity(root, folder).as_deref() == Some(&device.id);
+    if is_it(&device.folder) {
+        return Some(device.folder.clone());
+    }
+    let class = CLASSES.iter().find(|class| device.folder.starts_with(*class))?;
+    let names = root.list(class).value().cloned().unwrap_or_default();
+    names.iter().map(|name| format!("{class}/{name}")).find(|folder| is_it(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_writes_are_understood_and_nothing_else_is() {
+        let one = |path: &str, value: &str| (path.to_owned(), value.to_owned());
+        assert_eq!(
+            writes("echo none > /sys/a; echo 2 > /sys/b").unwrap(),
+            [one("/sys/a", "none"), one("/sys/b", "2")]
+        );
+        assert_eq!(
+            writes("echo 1 | tee /sys/a*/b /sys/c").unwrap(),
+            [one("/sys/a*/b", "1"), one("/sys/c", "1")]
+        );
+        assert_eq!(
+            writes("sysctl vm.swappiness=100 kernel.numa_balancing=0").unwrap(),
+            [one("/proc/sys/vm/swappiness", "100"), one("/proc/sys/kernel/numa_balancing", "0")]
+        );
+        for command in [
+            "mount -o remount,nodiscard /",
+            "echo 1 > /sys/a; reboot",
+            "echo $(id) > /sys/a",
+            "echo 1 > /sys/a && echo 2 > /sys/b",
+            "sysctl -p",
+            "",
+        ] {
+            assert_eq!(writes(command), None, "{command}");
+        }
+    }
+
+    #[test]
+    fn patterns_are_expanded_as_a_shell_would() {
+        let root =
+            Root::from_capture("/sys/c/cpu{0..2}/state1/disable = 0\n/sys/c/cpu1/state2/disable = 0\n")
+                .unwrap();
+        assert_eq!(
+            expand(&root, "/sys/c/cpu*/state{1,2}/disable"),
+            [
+                "/sys/c/cpu0/state1/disable",
+                "/sys/c/cpu1/state1/disable",
+                "/sys/c/cpu2/state1/disable",
+                "/sys/c/cpu1/state2/disable"
+            ]
+        );
+        assert_eq!(expand(&root, "/sys/c/nothing"), [""; 0]);
+        assert!(matches("a*c*e", "abcde") && !matches("a*c", "abd") && matches("*", ""));
+    }
+
+    #[test]
+    fn a_device_is_found_again_under_another_name() {
+        let before =
+            Root::from_capture("/sys/block/nvme0n1/wwid = eui.01\n/sys/block/nvme1n1/wwid = eui.02\n")
+                .unwrap();
+        let after =
+            Root::from_capture("/sys/block/nvme0n1/wwid = eui.02\n/sys/block/nvme1n1/wwid = eui.01\n")
+                .unwrap();
+        let device = device_of(&before, "/sys/block/nvme0n1/queue/scheduler").unwrap();
+        assert_eq!(device.id, "wwid:eui.01");
+        assert_eq!(locate(&before, &device).unwrap(), "/sys/block/nvme0n1");
+        assert_eq!(locate(&after, &device).unwrap(), "/sys/block/nvme1n1");
+        assert_eq!(locate(&Root::from_capture("").unwrap(), &device), None);
+    }
+}

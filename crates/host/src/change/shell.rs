@@ -1,0 +1,120 @@
+//! A plan as a shell script, for those who want to read and run it themselves.
+
+use super::{Change, Kind, meaning, swap};
+use overdrive_sys::swap::space::FirstPage;
+
+/// A script: `sh FILE apply` makes the changes, `sh FILE undo` takes them back. It keeps no journal and looks
+/// for no drift.
+#[must_use]
+pub fn script(changes: &[Change]) -> String {
+    let mut text = String::from(
+        "#!/bin/sh\n# Made by overdrive tune plan --shell. Run as root: 'sh FILE apply', later 'sh FILE undo'.\n\
+         # It keeps no journal and overwrites what others changed since; overdrive tune apply does not.\n\
+         apply() {\n",
+    );
+    for change in changes {
+        text += &format!("    # {}, class {}\n", change.rule, change.class);
+        text += &line(change, change.new.as_deref());
+    }
+    text += "    :\n}\nundo() {\n";
+    for change in changes.iter().rev() {
+        text += &line(change, change.old.as_deref());
+    }
+    text += "    :\n}\ncase \"$1\" in\napply) apply ;;\nundo) undo ;;\n\
+             *) echo \"usage: sh $0 apply|undo\" >&2; exit 2 ;;\nesac\n";
+    text
+}
+
+fn line(change: &Change, value: Option<&str>) -> String {
+    let path = quoted(&change.path);
+    match (change.kind, value) {
+        (Kind::Attribute, Some(value)) => format!("    echo {} > {path}\n", quoted(meaning(value))),
+        (Kind::File, Some(value)) => format!("    printf %s {} > {path}\n", quoted(value)),
+        (Kind::SwapSpace, Some("zeros")) => format!("    dd if=/dev/zero of={path} bs=4096 count=1\n"),
+        (Kind::SwapSpace, Some(text)) => make_space(&path, change, text),
+        (Kind::SwapArea, Some(text)) => {
+            let manner = swap::manner_of(text).unwrap_or_default();
+            let priority = manner.priority.map_or_else(String::new, |priority| format!("-p {priority} "));
+            let discard = if manner.discard_once { "-d=once " } else { "" };
+            format!("    swapon {priority}{discard}{path}\n")
+        }
+        (Kind::SwapArea, None) => format!("    swapoff {path}\n"),
+        (_, None) => format!("    rm -f {path}\n"),
+    }
+}
+
+/// A new file has to be made first; a device is there.
+fn make_space(path: &str, change: &Change, text: &str) -> String {
+    match swap::page_of(text) {
+        Some(FirstPage::Ours(space)) if change.old.is_none() => {
+            let size = space.bytes;
+            format!("    fallocate -l {size} {path} && chmod 600 {path} && mkswap -L overdrive {path}\n")
+        }
+        Some(FirstPage::Ours(_)) => format!("    mkswap -L overdrive {path}\n"),
+        _ => format!("    # {path}: what its first page held is not put back by this script\n"),
+    }
+}
+
+/// One word of the shell, whatever is in it.
+fn quoted(text: &str) -> String {
+    let is_plain =
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+:,=@%".contains(c));
+    if is_plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive_the_shell() {
+        assert_eq!(quoted("/sys/a"), "/sys/a");
+        assert_eq!(quoted("it's; rm -rf /"), "'it'\\''s; rm -rf /'");
+        assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn swap_is_made_and_taken_away_in_the_tools_words() {
+        let change = |kind, path: &str, old: Option<&str>, new: String| Change {
+            rule: "swap-area".to_owned(),
+            class: "B".to_owned(),
+            kind,
+            path: path.to_owned(),
+            old: old.map(str::to_owned),
+            new: Some(new),
+            device: None,
+        };
+        let space = |bytes: u64| format!("swap {bytes} {}", "ab".repeat(16));
+        let text = script(&[
+            change(Kind::SwapSpace, "/dev/nvme0n1", Some("zeros"), space(1 << 30)),
+            change(Kind::SwapArea, "/dev/nvme0n1", None, "priority 10 discard-once".to_owned()),
+            change(Kind::SwapSpace, "/var/swap", None, space(1 << 20)),
+        ]);
+        for line in [
+            "mkswap -L overdrive /dev/nvme0n1",
+            "swapon -p 10 -d=once /dev/nvme0n1",
+            "fallocate -l 1048576 /var/swap && chmod 600 /var/swap && mkswap -L overdrive /var/swap",
+            "rm -f /var/swap",
+            "swapoff /dev/nvme0n1",
+            "dd if=/dev/zero of=/dev/nvme0n1 bs=4096 count=1",
+        ] {
+            assert!(text.contains(&format!("    {line}\n")), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn undo_runs_backwards_and_writes_what_was_chosen() {
+        let change = |path: &str, old: &str, new: &str| Change {
+            rule: "a-rule".to_owned(),
+            class: "A".to_owned(),
+            kind: Kind::Attribute,
+            path: path.to_owned(),
+            old: Some(old.to_owned()),
+            new: Some(new.to_owned()),
+            device: None,
+        };
+        let text = script(&[change("/sys/a", "x [y]\n", "x"), change("/sys/b", "1\n", "2")]);
+        let undo = text.split("undo() {").nth(1).unwrap();
+        assert!(undo.find("echo 1 > /sys/b").unwrap() < undo.find("echo y > /sys/a").unwrap(), "{text}");
+    }
+}

@@ -1,0 +1,302 @@
+//! Rules about where interrupts go and who moves them.
+
+use super::super::knob::{Verdict, leave, need, number, settle, text, write};
+use super::super::{each_disk, numbered};
+use crate::facts::irq::Interrupt;
+use crate::facts::parse::{self, CpuSet};
+use crate::facts::{Fact, HostFacts};
+use crate::finding::{Judgement, Profile, Risk, Rule, Scope};
+use crate::target::{DiskFacts, TargetFacts};
+
+pub(in super::super) const RULES: &[Rule] = &[
+    Rule {
+        id: "irq-nvme-managed",
+        scope: Scope::Irq,
+        profile: Profile::Any,
+        title: "Nobody moves the drive's interrupts by hand",
+        why: "The NVMe driver has the kernel spread its interrupts, one queue a CPU, and to keep them \
+              so: a write to smp_affinity fails, with EIO on older kernels and EPERM on newer. The \
+              guides' affinity scripts are for kernels before 4.8.",
+        source: "kernel: drivers/nvme/host/pci.c in 6.12; irqbalance issues 336 and 349; P4800X guide, \
+              section 4",
+        effect: "none: there is nothing left to gain",
+        risk: Risk::Safe,
+        verified: true,
+        judge: |_, target| managed(target),
+    },
+    Rule {
+        id: "irq-irqbalance-relevance",
+        scope: Scope::Irq,
+        profile: Profile::Any,
+        title: "irqbalance is not blamed, or stopped, for NVMe",
+        why: "It cannot move managed interrupts, and network cards need it. 'Stop irqbalance' is \
+              advice for kernels before 4.8; what helps is to ban the CPUs that are set apart.",
+        source: "irqbalance issues 271, 336, 349; P4800X guide, tables 1 and 6",
+        effect: "no network interrupts on CPUs set apart",
+        risk: Risk::SideEffects,
+        verified: true,
+        judge: |host, _| settle(irqbalance(host)),
+    },
+    Rule {
+        id: "irq-completion-skew",
+        scope: Scope::Irq,
+        profile: Profile::Any,
+        title: "Completions are spread over CPUs",
+        why: "One CPU takes half a million to a million interrupts a second; if most arrive there, it \
+              bounds the rate.",
+        source: "experience; the bound is not verified",
+        effect: "rate up to the number of CPUs that share the work",
+        risk: Risk::AdviceOnly,
+        verified: false,
+        judge: |_, target| skew(target),
+    },
+    Rule {
+        id: "irq-remote-node",
+        scope: Scope::Irq,
+        profile: Profile::Any,
+        title: "CPUs near the drive take its completions",
+        why: "An interrupt on another node reads the completion, and wakes the program, across the \
+              socket link.",
+        source: "kernel: drivers/nvme/host/pci.c in 6.12",
+        effect: "as numa-app-local, for the way back",
+        risk: Risk::Safe,
+        verified: true,
+        judge: |host, target| remote(host, target),
+    },
+    Rule {
+        id: "irq-default-affinity",
+        scope: Scope::Irq,
+        profile: Profile::Any,
+        title: "New interrupts avoid CPUs set apart",
+        why: "An interrupt that nobody placed goes to the default mask, isolated CPUs included.",
+        source: "kernel: Documentation/core-api/irq/irq-affinity.rst",
+        effect: "no stray interrupt on CPUs set apart",
+        risk: Risk::Safe,
+        verified: true,
+        judge: |host, _| settle(default_mask(host)),
+    },
+    Rule {
+        id: "irq-threadirqs",
+        scope: Scope::Irq,
+        profile: Profile::Any,
+        title: "Interrupts do not run as threads",
+        why: "Forced threading adds a wake-up to each interrupt and turns off the direct way of a \
+              completion to its CPU.",
+        source: "kernel: kernel-parameters.txt (threadirqs); block/blk-mq.c in 6.12",
+        effect: "one wake-up less for each completion",
+        risk: Risk::SideEffects,
+        verified: true,
+        judge: |host, _| settle(threaded(host)),
+    },
+    Rule {
+        id: "irq-nvme-threaded",
+        scope: Scope::Irq,
+        profile: Profile::Any,
+        title: "The driver handles completions in the interrupt",
+        why: "With use_threaded_interrupts a thread is woken for each.",
+        source: "kernel: drivers/nvme/host/pci.c in 6.12",
+        effect: "one wake-up less for each completion",
+        risk: Risk::SideEffects,
+        verified: true,
+        judge: |host, _| settle(nvme_threaded(host)),
+    },
+    Rule {
+        id: "irq-softirq-collision",
+        scope: Scope::Irq,
+        profile: Profile::Any,
+        title: "Network receive work is elsewhere",
+        why: "Packets are handled in bursts of soft interrupts, which hold back the completions of the \
+              same CPU.",
+        source: "kernel: Documentation/networking/scaling.rst",
+        effect: "no bursts of packets before a completion",
+        risk: Risk::SideEffects,
+        verified: false,
+        judge: |host, target| settle(collision(host, target)),
+    },
+];
+
+/// The interrupts, and the fact that holds them.
+type Named<'a> = (&'a Vec<Interrupt>, &'a Fact<Vec<Interrupt>>);
+
+/// The completion interrupts of a disk, or why there are none to look at.
+fn interrupts(disk: &DiskFacts) -> Result<Named<'_>, Box<Judgement>> {
+    let Some(pcie) = &disk.pcie else { return leave(format!("{} hangs on no PCI device", disk.name())) };
+    let list = need(&pcie.interrupts)?;
+    if list.is_empty() { leave("none of its interrupts is named") } else { Ok((list, &pcie.interrupts)) }
+}
+
+fn managed(target: &TargetFacts) -> Judgement {
+    each_disk(target, |disk| {
+        settle(interrupts(disk).map(|(list, fact)| {
+            let known = list.iter().filter(|interrupt| interrupt.managed.get() == Some(true)).count();
+            let judgement = match (disk.nvme.is_some(), known) {
+                (_, 1..) => Judgement::ok(format!(
+                    "{known} of {} are managed by the kernel",
+                    numbered(list.len(), "interrupt")
+                )),
+                (true, 0) => Judgement::ok(format!(
+                    "{}, managed by the driver's design",
+                    numbered(list.len(), "interrupt")
+                )),
+                (false, 0) => {
+                    Judgement::ok(format!("{}, not known to be managed", numbered(list.len(), "interrupt")))
+                }
+            };
+            judgement.seen(fact)
+        }))
+    })
+}
+
+fn irqbalance(host: &HostFacts) -> Verdict {
+    let daemons = need(&host.owners.daemons)?;
+    if !daemons.iter().any(|name| name == "irqbalance") {
+        return Ok(Judgement::ok("it does not run; NVMe does not need it, network cards may")
+            .seen(&host.owners.daemons));
+    }
+    if host.kernel.at_least(4, 8) == Some(false) {
+        return Ok(Judgement::advice("it runs, and this kernel lets it move NVMe interrupts")
+            .seen(&host.owners.daemons));
+    }
+    let isolated = host.settings.text("/sys/devices/system/cpu/isolated");
+    let apart = isolated.value().is_some_and(|text| !text.is_empty());
+    let banned =
+        host.owners.irqbalance.iter().find(|set| !set.value.is_empty() && set.key.contains("BANNED"));
+    Ok(match (apart, banned) {
+        (false, _) => Judgement::ok("it runs, and cannot touch managed interrupts"),
+        (true, Some(set)) => Judgement::ok(format!("{}={}", set.key, set.value)),
+        (true, None) => {
+            Judgement::advice("it runs; that it leaves the isolated CPUs alone depends on its version")
+                .seen(&isolated)
+                .fix("", "IRQBALANCE_BANNED_CPULIST in /etc/default/irqbalance or /etc/sysconfig/irqbalance")
+        }
+    }
+    .seen(&host.owners.daemons))
+}
+
+fn skew(target: &TargetFacts) -> Judgement {
+    each_disk(target, |disk| {
+        settle(interrupts(disk).map(|(list, fact)| {
+            let cpus = list.iter().map(|interrupt| interrupt.counts.len()).max().unwrap_or(0);
+            let by_cpu: Vec<u64> = (0..cpus)
+                .map(|cpu| list.iter().filter_map(|interrupt| interrupt.counts.get(cpu)).sum())
+                .collect();
+            let total: u64 = by_cpu.iter().sum();
+            let active = by_cpu.iter().filter(|&&count| count > 0).count().max(1);
+            let (hottest, most) =
+                by_cpu.iter().enumerate().max_by_key(|&(_, count)| count).unwrap_or((0, &0));
+            let share = *most as f64 / (total.max(1) as f64 / active as f64);
+            let judgement = if total < 100_000 {
+                Judgement::ok("too few completions since boot to tell")
+            } else if list.len() == 1 {
+                Judgement::ok(format!("one interrupt, all {total} on its CPU"))
+            } else if share > 2.0 {
+                Judgement::advice(format!(
+                    "since boot the {hottest}. column of the table took {share:.1} times the mean"
+                ))
+                .fix("spread the submitting threads over CPUs", "")
+            } else {
+                Judgement::ok(format!(
+                    "since boot no CPU took more than {share:.1} times the mean of {active}"
+                ))
+            };
+            judgement.seen(fact)
+        }))
+    })
+}
+
+fn remote(host: &HostFacts, target: &TargetFacts) -> Judgement {
+    if host.numa.nodes.value().is_none_or(|nodes| nodes.len() < 2) {
+        return Judgement::not_applicable("the host has one memory node, or tells of none");
+    }
+    each_disk(target, |disk| settle(remote_of(host, disk)))
+}
+
+fn remote_of(host: &HostFacts, disk: &DiskFacts) -> Verdict {
+    let (_, fact) = interrupts(disk)?;
+    let node = disk.numa_node().and_then(|fact| u32::try_from(fact.get()?).ok());
+    let near = node.and_then(|node| host.numa.node(node)?.cpus.value());
+    let (Some(near), Some(takers)) =
+        (near, disk.pcie.as_ref().and_then(crate::facts::pcie::PcieFacts::completion_cpus))
+    else {
+        return leave("its node, or where its interrupts go, is not known");
+    };
+    let local = takers.iter().filter(|&cpu| near.contains(cpu)).count();
+    Ok(match local {
+        0 => Judgement::advice(format!("CPUs {takers} take them, and none is near the drive ({near})"))
+            .fix(format!("pin submitting threads to CPUs {near}"), "CPUAffinity= of the unit"),
+        _ => {
+            Judgement::ok(format!("{local} of {} that take them are near it", numbered(takers.len(), "CPU")))
+        }
+    }
+    .seen(fact))
+}
+
+fn default_mask(host: &HostFacts) -> Verdict {
+    let path = "/proc/irq/default_smp_affinity";
+    let (mask, fact) = text(host, path)?;
+    let isolated = host.settings.text("/sys/devices/system/cpu/isolated").parse(parse::cpu_list);
+    let Some(apart) = isolated.value().filter(|set| !set.is_empty()) else {
+        return Ok(Judgement::ok(format!("{mask}, and no CPU is set apart")).seen(&fact));
+    };
+    let Some(house) = super::super::cpu::isolation::housekeeping_mask(host, &apart.to_string()) else {
+        return Err(Box::new(Judgement::missing(&host.cpu.online)));
+    };
+    let bare = |mask: &String| mask.replace(',', "").trim_start_matches('0').to_lowercase();
+    if bare(&mask) == bare(&house) {
+        return Ok(Judgement::ok(format!("{mask}: without CPUs {apart}")).seen(&fact));
+    }
+    let boot = format!("kernel parameter irqaffinity= without CPUs {apart}");
+    Ok(write(
+        Judgement::advice(format!("{mask}: not the CPUs that keep house ({house})")),
+        &fact,
+        &house,
+        boot,
+    ))
+}
+
+fn threaded(host: &HostFacts) -> Verdict {
+    super::super::knob::cmdline(host)?;
+    Ok(match host.kernel.parameter("threadirqs") {
+        Some(_) => Judgement::advice("threadirqs: every interrupt wakes a thread").fix("", "drop threadirqs"),
+        None => Judgement::ok("not forced"),
+    }
+    .seen(&host.kernel.cmdline))
+}
+
+fn nvme_threaded(host: &HostFacts) -> Verdict {
+    let (on, fact) = number::<u32>(host, "/sys/module/nvme/parameters/use_threaded_interrupts")?;
+    Ok(match on {
+        0 => Judgement::ok("0: in the interrupt itself"),
+        _ => Judgement::advice("1: a thread is woken for each")
+            .fix("", "no use_threaded_interrupts in /etc/modprobe.d, and a new initial ramdisk"),
+    }
+    .seen(&fact))
+}
+
+fn collision(host: &HostFacts, target: &TargetFacts) -> Verdict {
+    let (table, fact) = text(host, "/proc/softirqs")?;
+    let row = table.lines().find_map(|line| line.trim_start().strip_prefix("NET_RX:"));
+    let counts: Vec<u64> =
+        row.into_iter().flat_map(str::split_whitespace).filter_map(|word| word.parse().ok()).collect();
+    let shown = Fact::known((), format!("NET_RX {counts:?}"), fact.path());
+    let total: u64 = counts.iter().sum();
+    let Some(takers) = target.disks.iter().find_map(|disk| disk.pcie.as_ref()?.completion_cpus()) else {
+        return leave("where completions arrive is not known");
+    };
+    let (hot, most) = counts
+        .iter()
+        .enumerate()
+        .max_by_key(|&(_, count)| count)
+        .map_or((0, 0), |(cpu, &count)| (cpu as u32, count));
+    let online = host.cpu.online.value().map_or(1, CpuSet::len);
+    let crowded = total > 1_000_000 && most * 2 > total && takers.contains(hot) && takers.len() < online;
+    Ok(match crowded {
+        true => Judgement::advice(format!(
+            "CPU {hot} took {} % of all received packets, and completions too",
+            100 * most / total
+        ))
+        .fix("", "the network card's interrupts, or its RPS mask, on other CPUs"),
+        false => Judgement::ok("no CPU takes most packets and completions both"),
+    }
+    .seen(&shown))
+}

@@ -1,0 +1,136 @@
+//! Set-ups on made-up hosts: what is chosen, in which order, and what is refused.
+
+use super::*;
+use crate::finding::Profile;
+use crate::target::TargetIdentity;
+use std::time::Duration;
+
+/// Two NVMe drives on as many nodes as are named, and the areas that are on.
+fn host(release: &str, nodes: [i64; 2], swaps: &str) -> Root {
+    let mut text = format!(
+        "/proc/sys/kernel/osrelease = {release}\n/proc/sys/vm/swappiness = 60\n/proc/sys/vm/page-cluster = 3\n\
+         /proc/sys/vm/watermark_scale_factor = 10\n/proc/meminfo |\n|MemTotal: 16777216 kB\n\
+         |MemAvailable: 8388608 kB\n/proc/swaps |\n|Filename Type Size Used Priority\n{swaps}\
+         /sys/devices/system/node/node0/cpulist = 0-3\n"
+    );
+    if nodes[1] != nodes[0] {
+        text += "/sys/devices/system/node/node1/cpulist = 4-7\n";
+    }
+    for (number, node) in nodes.iter().enumerate() {
+        let folder = format!("/sys/devices/pci/nvme{number}/nvme{number}n1");
+        text += &format!(
+            "{folder}/dev = 259:{number}\n{folder}/size = 2097152\n{folder}/wwid = eui.{number}\n\
+             {folder}/queue/scheduler = none [mq-deadline]\n{folder}/queue/discard_max_bytes = 4096\n\
+             {folder}/queue/rotational = 0\n{folder}/device -> ../../nvme{number}\n\
+             /sys/devices/pci/nvme{number}/numa_node = {node}\n\
+             /sys/block/nvme{number}n1 -> ../devices/pci/nvme{number}/nvme{number}n1\n\
+             /sys/class/block/nvme{number}n1 -> ../../devices/pci/nvme{number}/nvme{number}n1\n\
+             /sys/class/nvme/nvme{number} -> ../../devices/pci/nvme{number}\n\
+             /sys/dev/block/259:{number} -> ../../devices/pci/nvme{number}/nvme{number}n1\n"
+        );
+    }
+    Root::from_capture(&text).unwrap()
+}
+
+fn device(root: &Root, path: &str) -> Place {
+    let name = path.trim_start_matches("/dev/");
+    let identity: TargetIdentity = crate::capture::device_named(root, name).unwrap();
+    Place {
+        path: path.to_owned(),
+        is_device: true,
+        holds: Some(FirstPage::Zeros),
+        is_ready: false,
+        space: Space { bytes: 1 << 30, uuid: [1; 16] },
+        audit: Audit::of(root, Some(&identity), Profile::Memory, Duration::ZERO).unwrap(),
+    }
+}
+
+fn both(root: &Root) -> [Place; 2] {
+    [device(root, "/dev/nvme0n1"), device(root, "/dev/nvme1n1")]
+}
+
+fn areas(setup: &Setup) -> Vec<(&str, &str)> {
+    let areas = setup.plan.changes.iter().filter(|change| change.kind == Kind::SwapArea);
+    areas.map(|change| (change.path.as_str(), change.new.as_deref().unwrap())).collect()
+}
+
+const WISH: Wish = Wish { page_cluster: 0, discard: true, priority: None, areas_only: false };
+
+#[test]
+fn settings_come_first_and_each_space_before_its_area() {
+    let root = host("6.18.0", [0, 0], "");
+    let setup = Setup::of(&root, &both(&root), &WISH).unwrap();
+    let kinds: Vec<Kind> = setup.plan.changes.iter().map(|change| change.kind).collect();
+    let first = kinds.iter().position(|kind| kind.is_swap()).unwrap();
+    assert!(kinds[first..].chunks(2).all(|pair| pair == [Kind::SwapSpace, Kind::SwapArea]), "{kinds:?}");
+    let paths: Vec<&str> = setup.plan.changes.iter().map(|change| change.path.as_str()).collect();
+    for path in [
+        "/proc/sys/vm/swappiness",
+        "/proc/sys/vm/page-cluster",
+        "/sys/block/nvme0n1/queue/scheduler",
+        "/sys/block/nvme1n1/queue/scheduler",
+    ] {
+        assert_eq!(paths.iter().filter(|found| **found == path).count(), 1, "{path}: {paths:?}");
+    }
+    let space = &setup.plan.changes[first];
+    assert_eq!(space.device.as_ref().unwrap().id, "wwid:eui.0");
+    assert_eq!(space.old.as_deref(), Some("zeros"));
+    assert_eq!(
+        areas(&setup),
+        [("/dev/nvme0n1", "priority 10 discard-once"), ("/dev/nvme1n1", "priority 10 discard-once")]
+    );
+    assert!(setup.choices.iter().all(|choice| !choice.why.is_empty()), "{:?}", setup.choices);
+}
+
+#[test]
+fn nodes_decide_the_priority_where_the_kernel_knows_them() {
+    let manner = |release, nodes, swaps| {
+        let root = host(release, nodes, swaps);
+        areas(&Setup::of(&root, &both(&root), &WISH).unwrap())[0].1.to_owned()
+    };
+    assert_eq!(manner("6.12.0", [0, 1], ""), "priority auto discard-once");
+    assert_eq!(manner("6.19.0", [0, 1], ""), "priority 10 discard-once");
+    assert_eq!(manner("6.12.0", [0, 0], ""), "priority 10 discard-once");
+    assert_eq!(manner("6.12.0", [-1, 1], ""), "priority 10 discard-once", "a node that is not known");
+    // An area that is on with a priority would be filled first.
+    assert_eq!(manner("6.12.0", [0, 1], "|/swap file 8 0 20\n"), "priority 21 discard-once");
+    assert_eq!(manner("6.12.0", [0, 0], "|/dev/zram0 partition 8 0 100\n"), "priority 10 discard-once");
+}
+
+#[test]
+fn a_file_or_a_space_that_is_there_needs_less() {
+    let root = host("6.18.0", [0, 0], "|/dev/zram0 partition 8 0 100\n");
+    let file = Place {
+        path: "/var/swap".to_owned(),
+        is_device: false,
+        holds: None,
+        ..device(&root, "/dev/nvme0n1")
+    };
+    let setup = Setup::of(&root, &[file], &Wish { page_cluster: 3, ..WISH }).unwrap();
+    assert_eq!(areas(&setup), [("/var/swap", "priority 10")]);
+    let space = setup.plan.changes.iter().find(|change| change.kind == Kind::SwapSpace).unwrap();
+    assert_eq!((space.old.as_deref(), space.device.as_ref()), (None, None));
+    assert!(!setup.plan.changes.iter().any(|change| change.path == PAGE_CLUSTER), "3 is what it is");
+    assert!(setup.choices.iter().any(|choice| choice.what == "zram stays in front"), "{:?}", setup.choices);
+    let alone =
+        Setup::of(&root, &[device(&root, "/dev/nvme0n1")], &Wish { areas_only: true, ..WISH }).unwrap();
+    assert!(alone.plan.changes.iter().all(|change| change.kind.is_swap()), "{:?}", alone.plan.changes);
+    let ready = Place { is_ready: true, ..device(&root, "/dev/nvme0n1") };
+    let setup = Setup::of(&root, &[ready], &WISH).unwrap();
+    assert!(setup.plan.changes.iter().all(|change| change.kind != Kind::SwapSpace));
+}
+
+#[test]
+fn wishes_that_cannot_be_met_are_refused() {
+    let root = host("6.18.0", [0, 0], "");
+    let one = device(&root, "/dev/nvme0n1");
+    assert_eq!(Setup::of(&root, &[], &WISH).unwrap_err(), SetupError::Nowhere);
+    let twice = Setup::of(&root, &[one.clone(), one.clone()], &WISH).unwrap_err().to_string();
+    assert!(twice.contains("/dev/nvme0n1 is named twice"), "{twice}");
+    let small = Place { space: Space { bytes: 4096, uuid: [0; 16] }, ..one.clone() };
+    assert!(Setup::of(&root, &[small], &WISH).unwrap_err().to_string().contains("at least 40 KiB"));
+    let many: String = (0..23).map(|number| format!("|/dev/x{number} partition 8 0 -2\n")).collect();
+    let root = host("6.18.0", [0, 0], &many);
+    let full = Setup::of(&root, &[device(&root, "/dev/nvme0n1")], &WISH).unwrap_err();
+    assert_eq!(full, SetupError::TooMany(24));
+}

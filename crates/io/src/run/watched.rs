@@ -1,0 +1,72 @@
+//! A task seen from outside while it runs: how many operations its workers have done, and whether it is
+//! steady.
+
+use super::Task;
+use crate::job::Job;
+use crate::steady::{Detector, Figure, SteadyState};
+use crate::worker::Progress;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A task as it is seen from outside while it runs.
+pub(super) struct Watched {
+    pub(super) workers: Vec<Arc<Progress>>,
+    pub(super) steadiness: Option<Steadiness>,
+    /// Set when it may end early.
+    pub(super) enough: Arc<AtomicBool>,
+}
+
+impl Watched {
+    pub(super) fn new(task: &Task) -> Self {
+        let steadiness = task.job.steady.map(|asked| Steadiness::new(asked, &task.job));
+        Self { workers: Vec::new(), steadiness, enough: Arc::new(AtomicBool::new(false)) }
+    }
+
+    pub(super) fn ios(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.ios.load(Ordering::Relaxed)).sum()
+    }
+
+    pub(super) fn look(&mut self, elapsed: Duration) {
+        let steady = self.steadiness.as_mut().is_some_and(|steady| steady.look(elapsed, &self.workers));
+        if steady {
+            self.enough.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Takes a value at each interval of a job that is to become steady.
+pub(super) struct Steadiness {
+    asked: SteadyState,
+    pub(super) detector: Detector,
+    /// When the next value is due, and when and what was seen last.
+    due: Duration,
+    last: Option<(Duration, [u64; 3])>,
+}
+
+impl Steadiness {
+    fn new(asked: SteadyState, job: &Job) -> Self {
+        let due = job.start_delay + job.warmup + asked.ramp;
+        Self { asked, detector: Detector::new(asked), due, last: None }
+    }
+
+    /// Whether the run is steady now.
+    fn look(&mut self, elapsed: Duration, workers: &[Arc<Progress>]) -> bool {
+        if elapsed < self.due {
+            return false;
+        }
+        self.due += self.asked.interval;
+        let sum = |pick: fn(&Progress) -> &AtomicU64| -> u64 {
+            workers.iter().map(|worker| pick(worker).load(Ordering::Relaxed)).sum()
+        };
+        let now = [sum(|p| &p.measured), sum(|p| &p.bytes), sum(|p| &p.latency_ns)];
+        let Some((since, before)) = self.last.replace((elapsed, now)) else { return false };
+        let time_s = (elapsed - since).as_secs_f64().max(f64::MIN_POSITIVE);
+        let grown = |index: usize| now[index].saturating_sub(before[index]) as f64;
+        self.detector.add(match self.asked.figure {
+            Figure::Iops => grown(0) / time_s,
+            Figure::Bandwidth => grown(1) / time_s,
+            Figure::Latency => grown(2) / grown(0).max(1.0),
+        })
+    }
+}

@@ -1,0 +1,458 @@
+//! The thread that serves a program's page faults: reads messages, performs what the bookkeeping decides.
+
+use crate::queues::Queues;
+use crate::slots::{SEGMENT_SLOTS, Slots};
+use crate::space::{BLOCK_PAGES, Space};
+use crate::staging::Staging;
+use crate::stats::{Stat, Stats};
+use crate::table::{State, Table};
+use overdrive_hist::Histogram;
+use overdrive_sys::Errno;
+use overdrive_sys::frames::Frames;
+use overdrive_sys::page_io::{Done, PageIo};
+use overdrive_sys::page_map::PageMap;
+use overdrive_sys::uffd::{Message, PAGE, Userfault, UserfaultError};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+mod agent;
+mod child;
+mod evict;
+mod fault;
+mod load;
+mod message;
+mod store_faults;
+mod takeover;
+mod write;
+
+pub use agent::Agent;
+pub use store_faults::StoreFaults;
+
+/// Landing slots, and the pages each takes: what one read can bring.
+const LANDING_SLOTS: u32 = 64;
+const LANDING_PAGES: u32 = 16;
+/// Writes at a time: enough to keep the drive busy, few enough to leave it to the reads.
+const WRITES: u32 = 2;
+/// The longest sleep: what is due without a message is looked at this often.
+const TICK: Duration = Duration::from_millis(5);
+/// How often the times of faults are told.
+const PUBLISHED_EVERY: Duration = Duration::from_secs(1);
+/// Frames given back in one go: the price of telling the other CPUs is paid once.
+const RELEASE_GROUPS: u32 = 8;
+
+/// What an engine is given.
+#[derive(Debug)]
+pub struct Config {
+    /// DRAM for pages in place, in staging and in landing slots.
+    pub budget_bytes: u64,
+    /// The store: a file opened for direct I/O, nobody else's.
+    pub store: File,
+    /// How much of it may be used.
+    pub store_bytes: u64,
+    /// The most memory that can be under the pager.
+    pub managed_bytes_max: u64,
+    /// Makes marks of contents this run's own.
+    pub seed: u64,
+    /// Spin this long for messages and completions before sleeping.
+    pub spin: Duration,
+    /// Where to count.
+    pub stats: Stats,
+    /// Makes the store fail on purpose, to show what happens then.
+    pub store_faults: Option<StoreFaults>,
+}
+
+/// Why there is no engine.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// Faults cannot be had.
+    #[error(transparent)]
+    Userfault(#[from] UserfaultError),
+    /// The kernel has no way to take a page away atomically.
+    #[error("this kernel cannot move pages (UFFDIO_MOVE, Linux 6.8 or newer, is wanted)")]
+    NoMove,
+    /// Not enough of something.
+    #[error("{what} is {given_bytes} bytes, at least {wanted_bytes} are wanted")]
+    TooSmall {
+        /// Of what.
+        what: &'static str,
+        /// As given.
+        given_bytes: u64,
+        /// As wanted.
+        wanted_bytes: u64,
+    },
+    /// A system call failed.
+    #[error("{step}: {errno}")]
+    System {
+        /// What was tried.
+        step: &'static str,
+        /// What the kernel said.
+        errno: Errno,
+    },
+}
+
+/// How DRAM is divided, in pages.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// All that was given.
+    budget: u64,
+    /// In place and in staging together.
+    total: u64,
+    /// What staging may hold once it is safe on the store: the second chance of evicted pages.
+    soft: u64,
+    /// Kept free, so that no load waits for memory.
+    reserve: u64,
+}
+
+impl Limits {
+    /// Below this an engine makes no sense: its own tables and buffers take a few MiB.
+    const MIN_PAGES: u64 = 4096;
+
+    fn new(budget_bytes: u64) -> Result<Self, EngineError> {
+        let landing = u64::from(LANDING_SLOTS * LANDING_PAGES);
+        let budget = budget_bytes / PAGE;
+        if budget < Self::MIN_PAGES + landing {
+            let wanted_bytes = (Self::MIN_PAGES + landing) * PAGE;
+            return Err(EngineError::TooSmall {
+                what: "the budget",
+                given_bytes: budget_bytes,
+                wanted_bytes,
+            });
+        }
+        Ok(Self::divide(budget, landing))
+    }
+
+    /// Divides `budget` when `others` pages of it are taken by what cannot be evicted.
+    fn divide(budget: u64, others: u64) -> Self {
+        let total = budget.saturating_sub(others).max(Self::MIN_PAGES / 4);
+        Self { budget, total, soft: (total / 16).clamp(256, 8192), reserve: (total / 64).clamp(128, 2048) }
+    }
+}
+
+/// One read in flight or landed.
+#[derive(Debug, Clone)]
+struct Load {
+    pages: Range<u32>,
+    /// Somebody waits for it; otherwise it was read ahead.
+    wanted: bool,
+    landed: bool,
+    /// Read to empty its segment: its slot is given up once it is in place.
+    renew: bool,
+    /// How often it was read in vain.
+    tries: u8,
+    /// The child it is for, by its number.
+    child: Option<u32>,
+    started: Instant,
+}
+
+/// One write in flight: the frames and the first slot.
+#[derive(Debug, Default)]
+struct Run {
+    frames: Vec<u32>,
+    slot: u32,
+}
+
+/// What a thread did last, to see a scan coming.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stream {
+    thread: u32,
+    next: u32,
+    window: u32,
+}
+
+/// The pager of one process.
+#[derive(Debug)]
+pub struct Engine {
+    userfault: Userfault,
+    /// Without events: giving frames back must not be told to ourselves.
+    trash_owner: Userfault,
+    page_map: PageMap,
+    frames: Frames,
+    trash: Frames,
+    io: PageIo,
+    space: Space,
+    table: Table,
+    queues: Queues,
+    slots: Slots,
+    staging: Staging,
+    limits: Limits,
+    store_faults: Option<StoreFaults>,
+    seed: u64,
+    zero_mark: u64,
+    spin: Duration,
+    free_landing: Vec<u32>,
+    loads: Vec<Option<Load>>,
+    landed: VecDeque<u32>,
+    /// Pages that wait for a landing slot or for memory.
+    waiting: VecDeque<u32>,
+    /// Faults to look at again: the kernel wanted an event to be read first, or the address is not known yet.
+    parked: Vec<(u64, bool)>,
+    /// Frames whose page must be written, oldest first.
+    dirty: VecDeque<u32>,
+    runs: Vec<Run>,
+    free_runs: Vec<u32>,
+    streams: [Stream; 64],
+    messages_due: bool,
+    idle_since: Option<Instant>,
+    filled: Stream,
+    takeover: Option<takeover::Takeover>,
+    agent: Option<agent::Errands>,
+    children: Vec<child::Child>,
+    /// No block could be moved lately: it is tried again from then on.
+    evict_again: Option<Instant>,
+    /// The store refused a write: the next one is tried then.
+    write_again: Option<Instant>,
+    /// Blocks of which pages were given up lately.
+    giving_up: VecDeque<message::GivingUp>,
+    given_up_seen: Instant,
+    unmovable_blocks: u32,
+    /// The last child's number; the parent is 0.
+    last_child: u32,
+    children_seen: Instant,
+    /// Nothing could be evicted, written or given back in the last round.
+    stuck: bool,
+    /// From reading the message to having the page in place, in nanoseconds, since `published`.
+    service: Histogram,
+    published: Instant,
+    stats: Arc<Stats>,
+}
+
+impl Engine {
+    /// An engine with nothing under it yet.
+    ///
+    /// # Errors
+    /// [`EngineError`] says what is missing.
+    pub fn new(config: Config) -> Result<Self, EngineError> {
+        let system = |step| move |errno| EngineError::System { step, errno };
+        let limits = Limits::new(config.budget_bytes)?;
+        config.stats.set(Stat::BudgetBytes, config.budget_bytes);
+        let userfault = Userfault::new()?;
+        if !userfault.offers().moves {
+            return Err(EngineError::NoMove);
+        }
+        let trash_owner = Userfault::without_events()?;
+        let groups = (limits.total as u32).div_ceil(BLOCK_PAGES).max(4 * RELEASE_GROUPS);
+        let frames =
+            Frames::new((groups * BLOCK_PAGES) as usize, &userfault).map_err(system("staging area"))?;
+        let trash = Frames::new((RELEASE_GROUPS * BLOCK_PAGES) as usize, &trash_owner)
+            .map_err(system("staging area"))?;
+        let segments = segments_in(config.store_bytes)?;
+        let slot_bytes = LANDING_PAGES as usize * PAGE as usize;
+        let io = PageIo::new(config.store, LANDING_SLOTS, slot_bytes, WRITES, SEGMENT_SLOTS as usize)
+            .map_err(system("io_uring"))?;
+        let blocks = (config.managed_bytes_max / PAGE).div_ceil(u64::from(BLOCK_PAGES)).min(1 << 24) as u32;
+        Ok(Self {
+            page_map: PageMap::open().map_err(system("/proc/self/pagemap"))?,
+            space: Space::new(blocks),
+            table: Table::new(blocks * BLOCK_PAGES),
+            queues: Queues::new(blocks),
+            slots: Slots::new(segments),
+            staging: Staging::new(groups),
+            zero_mark: crate::table::mark_of(&[0; PAGE as usize], config.seed),
+            store_faults: config.store_faults,
+            seed: config.seed,
+            spin: config.spin,
+            limits,
+            free_landing: (0..LANDING_SLOTS).rev().collect(),
+            loads: vec![None; LANDING_SLOTS as usize],
+            landed: VecDeque::with_capacity(LANDING_SLOTS as usize),
+            waiting: VecDeque::new(),
+            parked: Vec::new(),
+            dirty: VecDeque::new(),
+            runs: (0..WRITES).map(|_| Run::default()).collect(),
+            free_runs: (0..WRITES).collect(),
+            streams: [Stream::default(); 64],
+            messages_due: true,
+            idle_since: None,
+            filled: Stream::default(),
+            takeover: None,
+            agent: None,
+            children: Vec::new(),
+            evict_again: None,
+            write_again: None,
+            giving_up: VecDeque::new(),
+            given_up_seen: Instant::now(),
+            unmovable_blocks: 0,
+            last_child: 0,
+            children_seen: Instant::now(),
+            stuck: false,
+            service: Histogram::new(),
+            published: Instant::now(),
+            stats: Arc::new(config.stats),
+            userfault,
+            trash_owner,
+            frames,
+            trash,
+            io,
+        })
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> Arc<Stats> {
+        Arc::clone(&self.stats)
+    }
+
+    /// Serves faults until `stop` is set.
+    ///
+    /// # Errors
+    /// What the ring or the userfaultfd failed with: the program must not go on then.
+    pub fn serve(&mut self, stop: &AtomicBool) -> Result<(), Errno> {
+        while !stop.load(Ordering::Relaxed) {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// One round: messages, completions, room, and a sleep if there is nothing left to do. Reads are handed
+    /// to the drive before room is made, so that the one happens while the other waits.
+    ///
+    /// # Errors
+    /// As [`Engine::serve`].
+    pub fn turn(&mut self) -> Result<(), Errno> {
+        if self.store_faults.as_ref().is_some_and(StoreFaults::is_over) {
+            return Err(Errno::NODEV);
+        }
+        self.io.watch(0, self.userfault.as_fd())?;
+        if self.messages_due {
+            self.messages_due = false;
+            self.read_messages()?;
+        }
+        self.serve_children()?;
+        self.retry_parked();
+        self.look_around();
+        self.look_at_given_up()?;
+        self.start_waiting()?;
+        self.io.submit(None)?;
+        let mut busy = self.reap();
+        busy |= self.make_room()?;
+        busy |= self.messages_due || !self.parked.is_empty();
+        if busy {
+            self.idle_since = None;
+        } else {
+            self.rest()?;
+        }
+        self.publish();
+        Ok(())
+    }
+
+    /// Nothing to do now: looks again for a while, then sleeps. Waking a thread on another, idle processor
+    /// costs more than most reads take, so looking pays while faults come in.
+    fn rest(&mut self) -> Result<(), Errno> {
+        let now = Instant::now();
+        let since = *self.idle_since.get_or_insert(now);
+        if now.duration_since(since) < self.spin {
+            // Whoever else is ready to run here goes first.
+            std::thread::yield_now();
+            return Ok(());
+        }
+        self.io.submit(Some(TICK))?;
+        if self.reap() {
+            self.idle_since = None;
+        }
+        Ok(())
+    }
+
+    /// Takes note of all that is over. True when there was something.
+    fn reap(&mut self) -> bool {
+        let mut any = false;
+        while let Some(done) = self.io.next_done() {
+            any = true;
+            match done {
+                Done::Messages(0) => self.messages_due = true,
+                Done::Messages(child) => self.note_child_messages(child),
+                Done::Read { slot, result } => {
+                    let result = self
+                        .store_faults
+                        .as_mut()
+                        .map_or(result, |faults| faults.read(&mut self.io, slot, result));
+                    self.landed(slot, result);
+                }
+                Done::Write { token, result } => {
+                    let result = self.store_faults.as_mut().map_or(result, |faults| faults.write(result));
+                    self.wrote(token, result);
+                }
+            }
+        }
+        any
+    }
+
+    fn read_messages(&mut self) -> Result<(), Errno> {
+        let mut messages: [Option<Message>; 16] = Default::default();
+        loop {
+            let mut count = 0;
+            self.userfault.read_messages(messages.len(), |message| {
+                messages[count] = Some(message);
+                count += 1;
+            })?;
+            // The kernel hands out faults first. Answering one before a fork that was read with it would
+            // put a page into the parent that the child is then believed to have.
+            let is_fault = |message: &Option<Message>| matches!(message, Some(Message::Fault { .. }));
+            messages[..count].sort_by_key(is_fault);
+            for message in messages.iter_mut().filter_map(Option::take) {
+                self.message(message)?;
+            }
+            if count < messages.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Pages in place, in staging and on their way.
+    fn held(&self) -> u64 {
+        self.queues.resident() + self.staging.pages() + self.children_pages()
+    }
+
+    /// Lets others see where things stand.
+    fn publish(&mut self) {
+        let held = self.held();
+        self.stats.set(Stat::Resident, self.queues.resident());
+        self.stats.set(Stat::Staged, self.staging.pages());
+        self.stats.set(Stat::Stored, self.slots.taken());
+        self.stats.raise(Stat::HeldMax, held);
+        if self.published.elapsed() >= PUBLISHED_EVERY {
+            self.published = Instant::now();
+            self.stats.set(Stat::FaultP50, self.service.value_at(0.5).unwrap_or(0));
+            self.stats.set(Stat::FaultP99, self.service.value_at(0.99).unwrap_or(0));
+            self.service = Histogram::new();
+        }
+    }
+
+    /// The page's content is nowhere any more: it is zeroes from now on.
+    fn forget(&mut self, page: u32) {
+        let slot = self.table.set_slot(page, 0);
+        self.slots.give_up(slot);
+        if self.table.state(page) == State::Resident {
+            self.queues.gone(page / BLOCK_PAGES);
+        }
+        self.table.set(page, State::Empty, None);
+    }
+}
+
+/// How many segments fit a store of so many bytes.
+fn segments_in(store_bytes: u64) -> Result<u32, EngineError> {
+    const FEWEST: u64 = 4;
+    let segment_bytes = u64::from(SEGMENT_SLOTS) * PAGE;
+    let segments = (store_bytes / segment_bytes).min(u64::from(u32::MAX / SEGMENT_SLOTS) / 2);
+    if segments < FEWEST {
+        let wanted_bytes = FEWEST * segment_bytes;
+        return Err(EngineError::TooSmall { what: "the store", given_bytes: store_bytes, wanted_bytes });
+    }
+    Ok(segments as u32)
+}
+
+impl Drop for Engine {
+    /// Gives all memory back to the kernel, so that unmapping it tells nobody. Pages that are away are
+    /// lost: only who has no more use for the memory drops its engine.
+    fn drop(&mut self) {
+        let ranges: Vec<_> = self.space.regions().iter().map(|region| region.range.clone()).collect();
+        for range in ranges.into_iter().chain([self.frames.extent()]) {
+            let _ = self.userfault.unregister(range);
+        }
+    }
+}

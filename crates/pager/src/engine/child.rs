@@ -1,0 +1,327 @@
+//! Children after a fork: the parent's engine serves their memory too, from the slots as they were.
+//!
+//! When the kernel tells of a fork, no page of the parent has been put or taken since the child's memory
+//! was copied: all such calls fail while the message waits. So the tables at this moment describe the child
+//! exactly. What it has in place it shares with the parent; what is on the store it gets when it touches
+//! it; the slots are held for it even when the parent writes on. Evicting from a child is not possible from
+//! here: what it brings back counts against the budget until it ends.
+
+use super::load::READ_AGAIN;
+use super::{Engine, Load};
+use crate::space::Space;
+use crate::stats::Stat;
+use crate::table::{State, Table, mark_of};
+use overdrive_sys::Errno;
+use overdrive_sys::uffd::{Message, PAGE, Userfault};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How often it is found out which children have ended.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// One child and its memory.
+#[derive(Debug)]
+pub(super) struct Child {
+    number: u32,
+    userfault: Userfault,
+    space: Space,
+    table: Table,
+    /// Pages brought back for it.
+    pages: u64,
+    messages_due: bool,
+    /// Faults to look at again.
+    parked: VecDeque<u64>,
+}
+
+impl Child {
+    fn knows(&self, page: u32) -> bool {
+        page < self.table.len()
+    }
+}
+
+impl Engine {
+    pub(super) fn children_pages(&self) -> u64 {
+        self.children.iter().map(|child| child.pages).sum()
+    }
+
+    /// The process forked.
+    pub(super) fn forked(&mut self, descriptor: OwnedFd) {
+        let userfault = self.userfault.of_child(descriptor);
+        let space = self.space.clone();
+        let mut table = self.table.prefix(space.pages_end());
+        let mut pages = 0;
+        for page in self.space.regions().iter().flat_map(|region| pages_of(&region.range, region.first)) {
+            match self.table.state(page) {
+                State::Staged if !self.is_written(page) => {
+                    // Not on the store yet, and the frames are the parent's alone: it gets its page now.
+                    let frame = self.table.place(page).unwrap_or(0);
+                    let address = self.space.address(page).unwrap_or(0);
+                    let arrived = userfault.copy(address, self.frames.page(frame), true).is_ok();
+                    table.set(page, if arrived { State::Resident } else { State::Lost }, None);
+                    table.set_slot(page, 0);
+                    pages += 1;
+                }
+                State::Staged | State::Stored | State::Loading => {
+                    let held = self.slots.hold(self.table.slot(page));
+                    table.set(page, if held { State::Stored } else { State::Lost }, None);
+                    if !held {
+                        table.set_slot(page, 0);
+                    }
+                }
+                // In place in both, empty or lost in both. The copy on the store is the parent's own
+                // business.
+                _ => {
+                    table.set_slot(page, 0);
+                }
+            }
+        }
+        self.last_child += 1;
+        let number = self.last_child;
+        let child =
+            Child { number, userfault, space, table, pages, messages_due: true, parked: VecDeque::new() };
+        self.children.push(child);
+        self.stats.set(Stat::Children, self.children.len() as u64);
+    }
+
+    /// Whether the content of a staged page is safe on the store.
+    pub(super) fn is_written(&self, page: u32) -> bool {
+        let slot = self.table.slot(page);
+        let in_flight = |run: &super::Run| (run.slot..run.slot + run.frames.len() as u32).contains(&slot);
+        slot != 0
+            && !self
+                .runs
+                .iter()
+                .enumerate()
+                .any(|(token, run)| !self.free_runs.contains(&(token as u32)) && in_flight(run))
+    }
+
+    pub(super) fn note_child_messages(&mut self, number: u32) {
+        if let Some(child) = self.children.iter_mut().find(|child| child.number == number) {
+            child.messages_due = true;
+        }
+    }
+
+    /// Answers what children wait for, and finds out which have ended.
+    pub(super) fn serve_children(&mut self) -> Result<(), Errno> {
+        for index in 0..self.children.len() {
+            let mut child = self.children.swap_remove(index);
+            let outcome = self.serve_child(&mut child);
+            self.children.push(child);
+            let last = self.children.len() - 1;
+            self.children.swap(index, last);
+            outcome?;
+        }
+        if !self.children.is_empty() && self.children_seen.elapsed() >= LOOK_EVERY {
+            self.children_seen = Instant::now();
+            self.part_with_the_dead()?;
+        }
+        Ok(())
+    }
+
+    fn serve_child(&mut self, child: &mut Child) -> Result<(), Errno> {
+        self.io.watch(child.number, child.userfault.as_fd())?;
+        if std::mem::take(&mut child.messages_due) {
+            let mut messages = Vec::new();
+            child.userfault.read_messages(usize::MAX, |message| messages.push(message))?;
+            // As in the parent: what changes memory goes before faults.
+            messages.sort_by_key(|message| matches!(message, Message::Fault { .. }));
+            for message in messages {
+                self.child_message(child, message);
+            }
+        }
+        for _ in 0..child.parked.len() {
+            if let Some(address) = child.parked.pop_front() {
+                self.child_fault(child, address);
+            }
+        }
+        Ok(())
+    }
+
+    fn child_message(&mut self, child: &mut Child, message: Message) {
+        match message {
+            Message::Fault { address, protected: true, .. } => {
+                let _ = child.userfault.write_protect(address..address + PAGE, false);
+            }
+            Message::Fault { address, .. } => {
+                self.stats.add(Stat::Faults, 1);
+                self.child_fault(child, address);
+            }
+            Message::Remove(range) => self.child_gives_up(child, &range),
+            Message::Unmap(range) => {
+                self.child_gives_up(child, &range);
+                child.space.remove(&range);
+            }
+            Message::Remap { from, to, length } => self.child_moved(child, from, to, length),
+            Message::Fork(descriptor) => self.child_forked(child, descriptor),
+        }
+    }
+
+    fn child_fault(&mut self, child: &mut Child, address: u64) {
+        let known = child.space.page(address).filter(|&page| child.knows(page));
+        let state = known.map_or(State::Empty, |page| child.table.state(page));
+        match (state, known) {
+            (State::Stored, Some(page)) => self.load_for(child, page, address),
+            (State::Loading, _) => {}
+            (State::Lost, _) => {
+                if child.userfault.poison(address, PAGE).is_err_and(|errno| errno == Errno::AGAIN) {
+                    child.parked.push_back(address);
+                }
+            }
+            // Empty, grown in place, or in place but given up without a word: zeroes, unless it is there.
+            _ => match child.userfault.zero(address, PAGE) {
+                Ok(_) => child.pages += 1,
+                Err(Errno::AGAIN) => child.parked.push_back(address),
+                Err(_) => drop(child.userfault.wake(address, PAGE)),
+            },
+        }
+    }
+
+    fn load_for(&mut self, child: &mut Child, page: u32, address: u64) {
+        let slot = child.table.slot(page);
+        let landing = self.take_landing(true);
+        let started =
+            landing.filter(|&landing| self.io.read(landing, u64::from(slot) * PAGE, PAGE as u32).is_ok());
+        let Some(landing) = started else {
+            self.free_landing.extend(landing);
+            child.parked.push_back(address);
+            return;
+        };
+        child.table.set(page, State::Loading, Some(landing));
+        self.stats.add(Stat::Loads, 1);
+        self.loads[landing as usize] = Some(Load {
+            pages: page..page + 1,
+            wanted: true,
+            landed: false,
+            renew: false,
+            tries: 0,
+            child: Some(child.number),
+            started: Instant::now(),
+        });
+    }
+
+    /// A read for a child is over.
+    pub(super) fn child_landed(&mut self, landing: u32, result: i32) {
+        let Some(load) = self.loads[landing as usize].take() else { return };
+        self.free_landing.push(landing);
+        let page = load.pages.start;
+        let Some(child) = self.children.iter_mut().find(|child| Some(child.number) == load.child) else {
+            return;
+        };
+        if child.table.state(page) != State::Loading || child.table.place(page) != Some(landing) {
+            return;
+        }
+        let Some(address) = child.space.address(page) else { return };
+        let content = &self.io.landing(landing)[..PAGE as usize];
+        if result != PAGE as i32 || mark_of(content, self.seed) != child.table.mark(page) {
+            self.stats.add(Stat::StoreErrors, 1);
+            let offset = u64::from(child.table.slot(page)) * PAGE;
+            if load.tries < READ_AGAIN && self.io.read(landing, offset, PAGE as u32).is_ok() {
+                self.free_landing.pop();
+                self.loads[landing as usize] = Some(Load { tries: load.tries + 1, ..load });
+                return;
+            }
+            self.stats.add(Stat::Lost, 1);
+            child.table.set(page, State::Lost, None);
+            let _ = child.userfault.poison(address, PAGE);
+            return;
+        }
+        match child.userfault.copy(address, content, true) {
+            Ok(_) | Err(Errno::EXIST) => {
+                child.table.set(page, State::Resident, None);
+                self.slots.release_hold(child.table.set_slot(page, 0));
+                child.pages += 1;
+                let _ = child.userfault.wake(address, PAGE);
+            }
+            Err(errno) => {
+                child.table.set(page, State::Stored, None);
+                if errno == Errno::AGAIN {
+                    child.parked.push_back(address);
+                }
+            }
+        }
+        self.note_service(load.started);
+    }
+
+    fn child_gives_up(&mut self, child: &mut Child, range: &Range<u64>) {
+        for page in child.space.pages_in(range).into_iter().flatten() {
+            if !child.knows(page) {
+                continue;
+            }
+            let loading = child.table.state(page) == State::Loading;
+            let slot = child.table.set_slot(page, 0);
+            if slot != 0 {
+                self.slots.release_hold(slot);
+            }
+            child.table.set(page, State::Empty, None);
+            if loading && let Some(address) = child.space.address(page) {
+                let _ = child.userfault.wake(address, PAGE);
+            }
+        }
+    }
+
+    /// A child's memory moved: what it had in slots goes along.
+    fn child_moved(&mut self, child: &mut Child, from: u64, to: u64, length: u64) {
+        // All is picked up before anything is put down: the new numbers may be the old ones, used again.
+        let mut carried = Vec::new();
+        for old in child.space.remove(&(from..from + length)).into_iter().flatten() {
+            let state = match child.table.state(old) {
+                State::Loading | State::Staged => State::Stored,
+                other => other,
+            };
+            child.table.set(old, State::Empty, None);
+            carried.push((state, child.table.set_slot(old, 0), child.table.mark(old)));
+        }
+        let Some(region) = child.space.add(to..to + length) else { return };
+        child.table.grow(child.space.pages_end());
+        for (new, (state, slot, mark)) in (region.first..).zip(carried) {
+            child.table.set(new, state, None);
+            child.table.set_slot(new, slot);
+            child.table.set_mark(new, mark);
+        }
+    }
+
+    /// A child forked in turn.
+    fn child_forked(&mut self, child: &Child, descriptor: OwnedFd) {
+        let mut table = child.table.prefix(child.table.len());
+        for page in 0..table.len() {
+            if matches!(table.state(page), State::Stored | State::Loading) {
+                let held = self.slots.hold(table.slot(page));
+                table.set(page, if held { State::Stored } else { State::Lost }, None);
+            }
+        }
+        self.last_child += 1;
+        self.children.push(Child {
+            number: self.last_child,
+            userfault: self.userfault.of_child(descriptor),
+            space: child.space.clone(),
+            table,
+            pages: 0,
+            messages_due: true,
+            parked: VecDeque::new(),
+        });
+    }
+
+    /// A child that has ended, or has become another program, needs its slots no longer. The kernel says so
+    /// when asked for anything in its memory; the addresses of the frames, which it never had, do no harm.
+    fn part_with_the_dead(&mut self) -> Result<(), Errno> {
+        let nowhere = self.frames.extent().start;
+        let is_dead = |child: &Child| child.userfault.zero(nowhere, PAGE) == Err(Errno::SRCH);
+        while let Some(index) = self.children.iter().position(is_dead) {
+            let child = self.children.swap_remove(index);
+            self.io.unwatch(child.number)?;
+            for page in 0..child.table.len() {
+                if matches!(child.table.state(page), State::Stored | State::Loading) {
+                    self.slots.release_hold(child.table.slot(page));
+                }
+            }
+        }
+        self.stats.set(Stat::Children, self.children.len() as u64);
+        Ok(())
+    }
+}
+
+fn pages_of(range: &Range<u64>, first: u32) -> Range<u32> {
+    first..first + ((range.end - range.start) / PAGE) as u32
+}

@@ -1,0 +1,204 @@
+//! Making room before it is needed: blocks out of the way into staging, frames back to the kernel.
+
+use super::{Engine, RELEASE_GROUPS, TICK};
+use crate::space::BLOCK_PAGES;
+use crate::stats::Stat;
+use crate::table::{State, mark_of};
+use overdrive_sys::Errno;
+use overdrive_sys::uffd::PAGE;
+use std::ops::Range;
+use std::time::Instant;
+
+/// Pages of a block that refuse to move before the rest of it is left for later.
+const STUCK_MAX: u32 = 8;
+/// Blocks in a row of which nothing moved before eviction pauses.
+const UNMOVABLE_IN_A_ROW: u32 = 32;
+
+impl Engine {
+    /// A bounded piece of the work that keeps memory free. True when there is more to do at once.
+    pub(super) fn make_room(&mut self) -> Result<bool, Errno> {
+        let (mut more, mut tried) = (false, false);
+        if self.held() + self.limits.reserve > self.limits.total {
+            tried = true;
+            more |= self.release()?;
+        }
+        if self.queues.resident() + self.limits.soft + self.limits.reserve > self.limits.total {
+            tried = true;
+            more |= self.evict_one()?;
+        }
+        self.start_writes()?;
+        self.stuck = tried && !more && self.free_runs.len() == super::WRITES as usize;
+        Ok(more)
+    }
+
+    /// Whether waiting for memory makes sense: something can still be evicted, written or given back.
+    pub(super) fn can_make_room(&self) -> bool {
+        !self.stuck && !self.slots_are_exhausted()
+    }
+
+    /// Gives the oldest frames back, those whose pages are all safe.
+    fn release(&mut self) -> Result<bool, Errno> {
+        let frames = self.staging.releasable(RELEASE_GROUPS);
+        if frames.is_empty() {
+            return Ok(false);
+        }
+        for frame in frames.clone() {
+            if let Some(page) = self.staging.page(frame)
+                && self.table.state(page) == State::Staged
+                && self.table.place(page) == Some(frame)
+            {
+                self.table.set(page, State::Stored, None);
+            }
+        }
+        // Through memory that is watched without events: MADV_DONTNEED on the frames themselves would wait
+        // for this very thread to read the message about it.
+        let length = u64::from(frames.end - frames.start) * PAGE;
+        let (mut done, trash) = (0, self.trash.address(0));
+        while done < length {
+            let from = self.frames.address(frames.start) + done;
+            match self.trash_owner.move_pages(trash + done, from, length - done) {
+                Ok(moved) => done += moved,
+                Err(Errno::AGAIN) => {}
+                // Something still holds the page (a write that has only just ended): later.
+                Err(Errno::BUSY) => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        self.trash.release_front((frames.end - frames.start) as usize)?;
+        if done < length {
+            return Ok(false);
+        }
+        self.frames.note_empty(frames.clone());
+        self.staging.released(&frames);
+        Ok(true)
+    }
+
+    /// Takes the pages of one block away. True when that made progress.
+    ///
+    /// # Errors
+    /// Where the pages are cannot be found out: going on would mean zeroes where their content was.
+    pub(super) fn evict_one(&mut self) -> Result<bool, Errno> {
+        if self.evict_again.is_some_and(|again| Instant::now() < again) {
+            return Ok(false);
+        }
+        let Some(block) = self.queues.victim() else { return Ok(false) };
+        if self.is_being_given_up(block) {
+            self.queues.again_later(block);
+            self.note_unmovable(0);
+            return Ok(false);
+        }
+        let Some(group) = self.staging.take() else { return Ok(false) };
+        let mut moved = 0;
+        for (address, pages) in self.space.stretches(block) {
+            let first = group + pages.start % BLOCK_PAGES;
+            self.move_out(address, first, pages.len() as u32);
+            moved += self.sort_out(address, first, pages)?;
+        }
+        self.queues.evicted(block, moved);
+        self.stats.add(Stat::Evicted, u64::from(moved));
+        self.queues.again_later(block);
+        self.note_unmovable(moved);
+        Ok(moved > 0)
+    }
+
+    fn note_unmovable(&mut self, moved: u32) {
+        self.unmovable_blocks = if moved > 0 { 0 } else { self.unmovable_blocks + 1 };
+        self.evict_again = (self.unmovable_blocks >= UNMOVABLE_IN_A_ROW).then(|| Instant::now() + TICK);
+    }
+
+    /// Moves what is there into frames, passing over what cannot be moved.
+    fn move_out(&mut self, address: u64, frame: u32, pages: u32) {
+        let (length, target) = (u64::from(pages) * PAGE, self.frames.address(frame));
+        let (mut done, mut stuck) = (0, 0);
+        while done < length && stuck < STUCK_MAX {
+            match self.userfault.move_pages(target + done, address + done, length - done) {
+                Ok(moved) => done += moved,
+                // An event waits to be read: the block may be gone. What was moved is sorted out.
+                Err(Errno::AGAIN) => {
+                    self.messages_due = true;
+                    return;
+                }
+                // Pinned, shared with a child, or locked: this one stays.
+                Err(_) => {
+                    self.stats.add(Stat::Pinned, 1);
+                    stuck += 1;
+                    done += PAGE;
+                }
+            }
+        }
+    }
+
+    /// Finds out which pages came, and what has to be done with each. Returns how many came.
+    fn sort_out(&mut self, address: u64, first_frame: u32, pages: Range<u32>) -> Result<u32, Errno> {
+        let count = pages.len();
+        let arrived = self.page_map.present(self.frames.address(first_frame), count)?;
+        let stayed = self.page_map.present(address, count)?;
+        let (mut moved, mut shared) = (0, 0);
+        for (index, page) in pages.enumerate() {
+            let frame = first_frame + index as u32;
+            let came = arrived >> index & 1 == 1;
+            let resident = self.table.state(page) == State::Resident;
+            if came {
+                self.frames.note_filled(frame);
+                // What stood in place is what counts, whatever was believed of it (MADV_FREE keeps pages that
+                // were given up, and the program may have written to them again).
+                let unwritten = self.stage(page, frame);
+                self.staging.fill(frame, page, unwritten);
+                moved += 1;
+                if resident {
+                    self.queues.gone(page / BLOCK_PAGES);
+                }
+                if unwritten {
+                    self.dirty.push_back(frame);
+                }
+            } else if resident && stayed >> index & 1 == 1 {
+                shared |= 1 << index;
+            } else if resident {
+                // Given up by the program without a word (MADV_FREE): zeroes.
+                self.forget(page);
+            }
+        }
+        self.ask_for_own(address, shared);
+        Ok(moved)
+    }
+
+    /// Pages that a child once shared stay unmovable after it is gone, until they are written to. A thread
+    /// that may wait for pages sees to that; as long as there are children it would only make copies.
+    fn ask_for_own(&mut self, address: u64, mut pages: u64) {
+        let Some(agent) = self.agent.as_mut().filter(|_| self.last_child > 0 && self.children.is_empty())
+        else {
+            return;
+        };
+        while pages != 0 {
+            let start = pages.trailing_zeros();
+            let count = (pages >> start).trailing_ones();
+            let from = address + u64::from(start) * PAGE;
+            if !agent.send(from..from + u64::from(count) * PAGE) {
+                return;
+            }
+            pages &= !((u64::MAX >> (64 - count)) << start);
+        }
+    }
+
+    /// A page came into a frame. True when it has to be written.
+    fn stage(&mut self, page: u32, frame: u32) -> bool {
+        let mark = mark_of(self.frames.page(frame), self.seed);
+        if mark == self.zero_mark && self.frames.page(frame).iter().all(|&byte| byte == 0) {
+            self.stats.add(Stat::EvictedZero, 1);
+            let slot = self.table.set_slot(page, 0);
+            self.slots.give_up(slot);
+            self.table.set(page, State::Empty, None);
+            return false;
+        }
+        self.table.set(page, State::Staged, Some(frame));
+        // A write in flight may yet fail: then the frame is all there is.
+        if self.table.mark(page) == mark && self.is_written(page) {
+            self.stats.add(Stat::EvictedClean, 1);
+            return false;
+        }
+        let slot = self.table.set_slot(page, 0);
+        self.slots.give_up(slot);
+        self.table.set_mark(page, mark);
+        true
+    }
+}

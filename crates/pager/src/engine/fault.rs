@@ -1,0 +1,159 @@
+//! Answering one fault.
+
+use super::Engine;
+use crate::space::BLOCK_PAGES;
+use crate::stats::Stat;
+use crate::table::State;
+use overdrive_sys::Errno;
+use overdrive_sys::uffd::PAGE;
+
+/// Pages of zeroes put in place at once, at most.
+const FILL_MAX: u32 = 32;
+static ZEROES: [[u8; PAGE as usize]; FILL_MAX as usize] = [[0; PAGE as usize]; FILL_MAX as usize];
+
+impl Engine {
+    /// A thread waits for the page at `address`.
+    pub(super) fn fault(&mut self, address: u64, write: bool, thread: u32) {
+        let Some(page) = self.space.page(address) else {
+            self.parked.push((address, write));
+            return;
+        };
+        self.stats.add(Stat::Faults, 1);
+        match self.table.state(page) {
+            State::Empty => self.fill_with_zeroes(page, address, write),
+            State::Resident => self.fault_on_resident(page, address),
+            State::Staged => self.rescue(page, address),
+            State::Stored => {
+                self.note_return(page);
+                self.want(page);
+                self.read_ahead(page, thread);
+            }
+            State::Loading => {
+                self.want(page);
+                self.read_ahead(page, thread);
+            }
+            State::Lost => self.raise(address),
+        }
+    }
+
+    fn fill_with_zeroes(&mut self, page: u32, address: u64, write: bool) {
+        if self.held() >= self.limits.total && self.can_make_room() {
+            self.stats.add(Stat::DirectStalls, 1);
+            self.waiting.push_back(page);
+            return;
+        }
+        let count = self.pages_to_fill(page, write);
+        // A write would fault again on the kernel's shared page of zeroes: it gets a page of its own.
+        let outcome = if write {
+            let zeroes = &ZEROES.as_flattened()[..count as usize * PAGE as usize];
+            self.userfault.copy(address, zeroes, true)
+        } else {
+            self.userfault.zero(address, PAGE)
+        };
+        self.stats.add(Stat::ZeroFills, 1);
+        if let Ok(bytes) = outcome {
+            (1..(bytes / PAGE) as u32).for_each(|ahead| self.now_resident(page + ahead));
+        }
+        self.placed(page, address, outcome.map(drop));
+    }
+
+    /// How many pages to fill at once: more and more for whoever writes new memory from front to back, one
+    /// for all others.
+    fn pages_to_fill(&mut self, page: u32, write: bool) -> u32 {
+        let goes_on = write && self.filled.next == page;
+        let window = if goes_on { (self.filled.window * 2).min(FILL_MAX) } else { 1 };
+        let room = (self.limits.total.saturating_sub(self.held()) as u32).max(1);
+        let block_end = (page / BLOCK_PAGES + 1) * BLOCK_PAGES;
+        let count = (page..block_end.min(page + window.min(room)))
+            .take_while(|&page| self.table.state(page) == State::Empty && self.space.address(page).is_some())
+            .count() as u32;
+        self.filled = super::Stream { thread: 0, next: page + count, window };
+        count.max(1)
+    }
+
+    /// A page believed to be in place is missing: the program gave it up by a way that is not told
+    /// (MADV_FREE), or the message is late. In the first case zeroes are right, in the second the page is
+    /// there.
+    fn fault_on_resident(&mut self, page: u32, address: u64) {
+        match self.userfault.zero(address, PAGE) {
+            Ok(_) => {
+                let slot = self.table.set_slot(page, 0);
+                self.slots.give_up(slot);
+            }
+            Err(Errno::EXIST) => self.wake(address),
+            Err(Errno::AGAIN) => self.parked.push((address, false)),
+            Err(_) => self.wake(address),
+        }
+    }
+
+    /// The page is still in its frame: back with it, without I/O.
+    fn rescue(&mut self, page: u32, address: u64) {
+        let Some(frame) = self.table.place(page) else { return };
+        let outcome = self.userfault.copy(address, self.frames.page(frame), true);
+        if outcome.is_ok() {
+            self.stats.add(Stat::Rescues, 1);
+            self.queues.referenced(page / BLOCK_PAGES);
+        }
+        self.placed(page, address, outcome.map(drop));
+    }
+
+    /// Draws the conclusion from putting a page in place.
+    pub(super) fn placed(&mut self, page: u32, address: u64, outcome: Result<(), Errno>) {
+        match outcome {
+            Ok(()) => self.now_resident(page),
+            Err(Errno::EXIST) => {
+                self.now_resident(page);
+                self.wake(address);
+            }
+            // An event waits to be read; the fault is looked at again after that.
+            Err(Errno::AGAIN) => self.parked.push((address, false)),
+            // The memory is gone; its event is on the way. Whoever waits finds out by trying again.
+            Err(_) => self.wake(address),
+        }
+    }
+
+    pub(super) fn now_resident(&mut self, page: u32) {
+        if self.table.state(page) != State::Resident {
+            self.table.set(page, State::Resident, None);
+            self.queues.arrived(page / BLOCK_PAGES, self.limits.total);
+        }
+    }
+
+    pub(super) fn wake(&self, address: u64) {
+        // Fails only when the range is gone, and then nobody waits in it.
+        let _ = self.userfault.wake(address, PAGE);
+    }
+
+    /// The page's content is lost: SIGBUS for whoever touches it, never zeroes.
+    pub(super) fn raise(&mut self, address: u64) {
+        match self.userfault.poison(address, PAGE) {
+            Ok(_) | Err(Errno::EXIST) => self.wake(address),
+            Err(Errno::AGAIN) => self.parked.push((address, false)),
+            // Without UFFDIO_POISON the thread stays where it is: stopped, not fed zeroes.
+            Err(_) => {}
+        }
+    }
+
+    /// Faults that could not be answered before.
+    pub(super) fn retry_parked(&mut self) {
+        for (address, write) in std::mem::take(&mut self.parked) {
+            if self.space.page(address).is_none() {
+                self.find_out(address);
+            }
+            if self.space.page(address).is_some() {
+                self.stats.add(Stat::Faults, u64::MAX);
+                self.fault(address, write, 0);
+            } else {
+                self.wake(address);
+            }
+        }
+    }
+
+    /// Whether the block was evicted too early is learnt when its page returns.
+    fn note_return(&mut self, page: u32) {
+        let block = page / BLOCK_PAGES;
+        if self.queues.left_recently(block, self.limits.total / 2) {
+            self.queues.referenced(block);
+        }
+    }
+}

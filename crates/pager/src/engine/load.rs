@@ -1,0 +1,329 @@
+//! From the store into place: reads, reading ahead, and what they bring.
+
+use super::{Engine, LANDING_PAGES, Load, Stream};
+use crate::slots::SEGMENT_SLOTS;
+use crate::space::BLOCK_PAGES;
+use crate::stats::Stat;
+use crate::table::{State, mark_of};
+use overdrive_sys::Errno;
+use overdrive_sys::uffd::PAGE;
+
+/// Landing slots left to demand: reading ahead takes none of the last ones.
+const FOR_DEMAND: usize = 24;
+/// How far ahead a scan is read, at most.
+const WINDOW_MAX: u32 = 16 * LANDING_PAGES;
+/// How often a page is read again before it is lost.
+pub(super) const READ_AGAIN: u8 = 3;
+
+impl Engine {
+    /// Somebody waits for this page, which is on the store or being read.
+    pub(super) fn want(&mut self, page: u32) {
+        match self.table.state(page) {
+            State::Stored => {
+                if self.held() >= self.limits.total && self.can_make_room() {
+                    self.stats.add(Stat::DirectStalls, 1);
+                    self.waiting.push_back(page);
+                } else if !self.start_load(page..page + 1, true) {
+                    self.waiting.push_back(page);
+                }
+            }
+            State::Loading => {
+                let Some(slot) = self.table.place(page) else { return };
+                let Some(load) = &mut self.loads[slot as usize] else { return };
+                if !load.wanted {
+                    load.wanted = true;
+                    load.started = std::time::Instant::now();
+                }
+                if load.landed {
+                    self.landed.retain(|&landed| landed != slot);
+                    self.install(slot);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Pages that found no slot or no memory before. Also those that wait to be filled with zeroes.
+    pub(super) fn start_waiting(&mut self) -> Result<(), Errno> {
+        for _ in 0..self.waiting.len() {
+            if self.held() >= self.limits.total && self.can_make_room() {
+                return Ok(());
+            }
+            let Some(page) = self.waiting.pop_front() else { return Ok(()) };
+            match self.table.state(page) {
+                State::Stored => {
+                    if !self.start_load(page..page + 1, true) {
+                        self.waiting.push_front(page);
+                        return Ok(());
+                    }
+                }
+                State::Loading => self.want(page),
+                _ => {
+                    if let Some(address) = self.space.address(page) {
+                        self.parked.push((address, true));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings a page back so that its segment becomes empty: it will be written elsewhere when it is
+    /// evicted again.
+    pub(super) fn bring_for_cleaning(&mut self, page: u32) {
+        if self.free_landing.len() > FOR_DEMAND && self.start_load(page..page + 1, true) {
+            self.stats.add(Stat::Cleaned, 1);
+            if let Some(load) = self.table.place(page).and_then(|slot| self.loads[slot as usize].as_mut()) {
+                load.renew = true;
+            }
+        }
+    }
+
+    /// Reads pages with neighbouring slots in one go. False when there is no landing slot.
+    fn start_load(&mut self, pages: std::ops::Range<u32>, wanted: bool) -> bool {
+        let Some(slot) = self.take_landing(wanted) else { return false };
+        let offset = u64::from(self.table.slot(pages.start)) * PAGE;
+        if self.io.read(slot, offset, pages.len() as u32 * PAGE as u32).is_err() {
+            self.free_landing.push(slot);
+            return false;
+        }
+        for page in pages.clone() {
+            self.table.set(page, State::Loading, Some(slot));
+        }
+        if wanted {
+            self.stats.add(Stat::Loads, 1);
+        } else {
+            self.stats.add(Stat::ReadAhead, pages.len() as u64);
+        }
+        self.loads[slot as usize] = Some(Load {
+            pages,
+            wanted,
+            landed: false,
+            renew: false,
+            tries: 0,
+            child: None,
+            started: std::time::Instant::now(),
+        });
+        true
+    }
+
+    pub(super) fn take_landing(&mut self, wanted: bool) -> Option<u32> {
+        if !wanted && self.free_landing.len() <= FOR_DEMAND {
+            return None;
+        }
+        if self.free_landing.is_empty() {
+            // What was read ahead longest ago and not used goes back to being on the store.
+            let slot = self.landed.pop_front()?;
+            self.give_back(slot);
+        }
+        self.free_landing.pop()
+    }
+
+    fn give_back(&mut self, slot: u32) {
+        if let Some(load) = self.loads[slot as usize].take() {
+            for page in load.pages {
+                if self.table.state(page) == State::Loading && self.table.place(page) == Some(slot) {
+                    self.table.set(page, State::Stored, None);
+                }
+            }
+        }
+        self.free_landing.push(slot);
+    }
+
+    /// A thread that goes through memory page by page has the next pages read before it gets there.
+    pub(super) fn read_ahead(&mut self, page: u32, thread: u32) {
+        let stream = &mut self.streams[thread as usize % 64];
+        let goes_on = stream.thread == thread && (stream.next..=stream.next + 1).contains(&page);
+        let window = if goes_on { (stream.window * 2).clamp(LANDING_PAGES, WINDOW_MAX) } else { 0 };
+        *stream = Stream { thread, next: page + 1, window };
+        if window > 0 {
+            let reached = self.read_from(page + 1, window);
+            // The next fault of this scan is at the first page that is not in place.
+            let next = (page + 1..reached).find(|&page| self.table.state(page) != State::Resident);
+            self.streams[thread as usize % 64].next = next.unwrap_or(reached);
+        }
+    }
+
+    /// Starts reads for what of the next `window` pages is on the store. Returns where it ended.
+    fn read_from(&mut self, first: u32, window: u32) -> u32 {
+        let mut page = first;
+        let end = first + window;
+        while page < end && self.space.address(page).is_some() {
+            if self.table.state(page) != State::Stored {
+                page += 1;
+                continue;
+            }
+            let slot = self.table.slot(page);
+            let most = (end - page).min(LANDING_PAGES).min(SEGMENT_SLOTS - slot % SEGMENT_SLOTS);
+            let count = (1..most)
+                .take_while(|&ahead| {
+                    self.table.state(page + ahead) == State::Stored
+                        && self.table.slot(page + ahead) == slot + ahead
+                })
+                .count() as u32
+                + 1;
+            if self.held() + u64::from(count) >= self.limits.total
+                || !self.start_load(page..page + count, false)
+            {
+                break;
+            }
+            page += count;
+        }
+        page
+    }
+
+    /// A read is over.
+    pub(super) fn landed(&mut self, slot: u32, result: i32) {
+        let Some(load) = &mut self.loads[slot as usize] else {
+            self.free_landing.push(slot);
+            return;
+        };
+        if load.child.is_some() {
+            self.child_landed(slot, result);
+            return;
+        }
+        let bytes = load.pages.len() as i32 * PAGE as i32;
+        if result == bytes {
+            load.landed = true;
+            if load.wanted {
+                self.install(slot);
+            } else {
+                self.landed.push_back(slot);
+            }
+            return;
+        }
+        self.stats.add(Stat::StoreErrors, 1);
+        if load.pages.len() > 1 || !load.wanted {
+            // Read ahead by mistake or misfortune: page by page, when wanted, it may still work.
+            let (wanted, pages) = (load.wanted, load.pages.clone());
+            self.give_back(slot);
+            if wanted {
+                self.waiting.extend(pages);
+            }
+            return;
+        }
+        let (page, tries) = (load.pages.start, load.tries);
+        self.loads[slot as usize] = None;
+        self.free_landing.push(slot);
+        self.read_again(page, slot, tries);
+    }
+
+    /// Puts what was read in place, after a look whether it is what was written.
+    fn install(&mut self, slot: u32) {
+        let Some(load) = self.loads[slot as usize].take() else { return };
+        let (mut run, mut lost) = (load.pages.start..load.pages.start, Vec::new());
+        let ahead = load.pages.len() > 1;
+        for page in load.pages.clone() {
+            let index = (page - load.pages.start) as usize * PAGE as usize;
+            let still = self.table.state(page) == State::Loading && self.table.place(page) == Some(slot);
+            let sound = still
+                && mark_of(&self.io.landing(slot)[index..index + PAGE as usize], self.seed)
+                    == self.table.mark(page);
+            if sound {
+                run = if run.is_empty() { page..page + 1 } else { run.start..page + 1 };
+                continue;
+            }
+            self.put(slot, load.pages.start, run.clone());
+            run = page + 1..page + 1;
+            if still {
+                lost.push(page);
+            } else if let Some(address) = self.space.address(page) {
+                // Given up or moved meanwhile: whoever waits asks again.
+                self.wake(address);
+            }
+        }
+        self.put(slot, load.pages.start, run);
+        if load.wanted {
+            self.note_service(load.started);
+        }
+        if load.renew {
+            for page in load.pages.clone() {
+                if self.table.state(page) == State::Resident {
+                    let slot = self.table.set_slot(page, 0);
+                    self.slots.give_up(slot);
+                }
+            }
+        }
+        if ahead {
+            self.stats.add(Stat::ReadAheadUsed, load.pages.len() as u64);
+        }
+        self.free_landing.push(slot);
+        for page in lost {
+            self.stats.add(Stat::StoreErrors, 1);
+            self.read_again(page, slot, if ahead { 0 } else { load.tries });
+        }
+    }
+
+    /// The store did not give back what it was given: it is asked again a few times, then the page is lost.
+    fn read_again(&mut self, page: u32, slot: u32, tries: u8) {
+        if self.table.state(page) != State::Loading || self.table.place(page) != Some(slot) {
+            return;
+        }
+        if tries >= READ_AGAIN {
+            self.lose(page);
+            return;
+        }
+        self.table.set(page, State::Stored, None);
+        if !self.start_load(page..page + 1, true) {
+            self.waiting.push_back(page);
+        } else if let Some(load) = self.table.place(page).and_then(|slot| self.loads[slot as usize].as_mut())
+        {
+            load.tries = tries + 1;
+        }
+    }
+
+    pub(super) fn note_service(&mut self, started: std::time::Instant) {
+        let took_ns = started.elapsed().as_nanos() as u64;
+        self.service.record(took_ns);
+        self.stats.raise(Stat::FaultMax, took_ns);
+    }
+
+    /// Puts a run of pages of one landing slot in place, as far as its addresses are in a row.
+    fn put(&mut self, slot: u32, first: u32, run: std::ops::Range<u32>) {
+        let mut page = run.start;
+        while page < run.end {
+            let block_end = ((page / BLOCK_PAGES + 1) * BLOCK_PAGES).min(run.end);
+            let Some(address) = self.space.address(page) else {
+                self.table.set(page, State::Stored, None);
+                page += 1;
+                continue;
+            };
+            let from = (page - first) as usize * PAGE as usize;
+            let to = from + (block_end - page) as usize * PAGE as usize;
+            let outcome = self.userfault.copy(address, &self.io.landing(slot)[from..to], true);
+            match outcome {
+                Ok(bytes) => {
+                    let done = ((bytes / PAGE) as u32).max(1);
+                    (page..page + done).for_each(|page| self.now_resident(page));
+                    page += done;
+                }
+                Err(errno) => {
+                    // Back to being on the store; a fault that is waiting comes again.
+                    self.table.set(page, State::Stored, None);
+                    self.placed_or_parked(page, address, errno);
+                    page += 1;
+                }
+            }
+        }
+    }
+
+    fn placed_or_parked(&mut self, page: u32, address: u64, errno: Errno) {
+        match errno {
+            Errno::EXIST => self.placed(page, address, Err(Errno::EXIST)),
+            Errno::AGAIN => self.parked.push((address, false)),
+            _ => self.wake(address),
+        }
+    }
+
+    /// The content is gone for good. Its slot is held for ever: it may be the drive's bad spot.
+    fn lose(&mut self, page: u32) {
+        let slot = self.table.set_slot(page, 0);
+        self.slots.hold(slot);
+        self.slots.give_up(slot);
+        self.stats.add(Stat::Lost, 1);
+        self.table.set(page, State::Lost, None);
+        if let Some(address) = self.space.address(page) {
+            self.raise(address);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What the kernel tells besides faults: memory moved, given up, unmapped, forked.
+
+use super::{Engine, TICK};
+use crate::space::BLOCK_PAGES;
+use crate::stats::Stat;
+use crate::table::State;
+use overdrive_sys::Errno;
+use overdrive_sys::page_map::for_each_anonymous;
+use overdrive_sys::uffd::{Message, PAGE};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// How long a thread may take from being told that it may go on with MADV_DONTNEED to having done it.
+/// Nothing in a block is evicted that long, lest content come back that the program has given up.
+const GIVING_UP: Duration = Duration::from_millis(250);
+/// What is gone by then is noticed this early.
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+
+impl Engine {
+    /// # Errors
+    /// The program's memory cannot be followed any further.
+    pub(super) fn message(&mut self, message: Message) -> Result<(), Errno> {
+        match message {
+            Message::Fault { address, protected: true, .. } => {
+                // Nothing is protected on purpose yet; lifting it wakes the writer.
+                let _ = self.userfault.write_protect(address..address + PAGE, false);
+            }
+            Message::Fault { address, write, thread, .. } => self.fault(address, write, thread),
+            Message::Remove(range) => self.about_to_go(&range),
+            Message::Unmap(range) => {
+                self.give_up(&range);
+                self.space.remove(&range);
+                self.stats.set(Stat::ManagedBytes, self.space.bytes());
+            }
+            Message::Remap { from, to, length } => return self.moved(from, to, length),
+            Message::Fork(child) => self.forked(child),
+        }
+        Ok(())
+    }
+
+    /// Puts a range of private anonymous memory under the pager, with what is in it.
+    ///
+    /// # Errors
+    /// The kernel's errno when it refuses a part; the parts before it are taken.
+    pub fn adopt(&mut self, range: Range<u64>) -> Result<(), Errno> {
+        for gap in self.space.gaps(range) {
+            self.userfault.take_over(gap.clone())?;
+            // Registering passes over holes, and what is mapped there later is not registered: only what is
+            // there and registered may be entered. While a message waits to be read this is refused, so that
+            // memory whose move is not known yet is not taken for new. What is left out is found again.
+            let mut there = Vec::new();
+            for_each_anonymous(|mapping| {
+                let piece = gap.start.max(mapping.range.start)..gap.end.min(mapping.range.end);
+                if piece.start < piece.end {
+                    there.push(piece);
+                }
+            })?;
+            for piece in there {
+                if self.userfault.write_protect(piece.clone(), false).is_ok() {
+                    self.enter(piece);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes which pages of a range that is registered already are there.
+    fn enter(&mut self, range: Range<u64>) {
+        let Some(region) = self.space.add(range.clone()) else {
+            let _ = self.userfault.unregister(range);
+            return;
+        };
+        let pages = ((range.end - range.start) / PAGE) as u32;
+        for first in (0..pages).step_by(BLOCK_PAGES as usize) {
+            let count = (pages - first).min(BLOCK_PAGES);
+            let address = range.start + u64::from(first) * PAGE;
+            let present = self.page_map.present(address, count as usize).unwrap_or(0);
+            for index in (0..count).filter(|index| present >> index & 1 == 1) {
+                self.now_resident(region.first + first + index);
+            }
+        }
+        self.stats.set(Stat::ManagedBytes, self.space.bytes());
+    }
+
+    /// A fault came from an address of ours that is not known: memory that grew in place.
+    pub(super) fn find_out(&mut self, address: u64) {
+        let mut found = None;
+        // Unreadable maps leave the fault parked; it is tried again.
+        let _ = for_each_anonymous(|mapping| {
+            if mapping.range.contains(&address) {
+                found = Some(mapping.range);
+            }
+        });
+        for gap in found.map_or_else(Vec::new, |range| self.space.gaps(range)) {
+            if gap.contains(&address) {
+                // Where that is refused the fault stays parked.
+                let _ = self.adopt(gap);
+            }
+        }
+    }
+
+    /// The program gives the content of a range up, or may do so (MADV_FREE). What is away is gone. What is
+    /// in place stays so until the thread that was told to go on has done what it wants; only then can be
+    /// seen which pages are left, and those may be in use again.
+    fn about_to_go(&mut self, range: &Range<u64>) {
+        let now = Instant::now();
+        for page in self.space.pages_in(range).into_iter().flatten() {
+            match self.table.state(page) {
+                State::Empty => {}
+                State::Resident => self.note_giving_up(page / BLOCK_PAGES, now),
+                State::Loading => {
+                    self.forget(page);
+                    if let Some(address) = self.space.address(page) {
+                        self.wake(address);
+                    }
+                }
+                _ => self.forget(page),
+            }
+        }
+    }
+
+    fn note_giving_up(&mut self, block: u32, now: Instant) {
+        let until = now + GIVING_UP;
+        match self.giving_up.iter_mut().rev().find(|given| given.block == block) {
+            Some(given) => given.until = until,
+            None => self.giving_up.push_back(GivingUp { block, look: now + FIRST_LOOK, until }),
+        }
+    }
+
+    /// Whether a thread may be about to give up pages of this block.
+    pub(super) fn is_being_given_up(&self, block: u32) -> bool {
+        self.giving_up.iter().any(|given| given.block == block)
+    }
+
+    /// Looks what is left of blocks of which pages were given up.
+    ///
+    /// # Errors
+    /// That cannot be found out.
+    pub(super) fn look_at_given_up(&mut self) -> Result<(), Errno> {
+        if self.giving_up.is_empty() || self.given_up_seen.elapsed() < TICK {
+            return Ok(());
+        }
+        let now = Instant::now();
+        self.given_up_seen = now;
+        for _ in 0..self.giving_up.len() {
+            let Some(mut given) = self.giving_up.pop_front() else { break };
+            if now >= given.look {
+                for (address, pages) in self.space.stretches(given.block) {
+                    let present = self.page_map.present(address, pages.len())?;
+                    for (index, page) in pages.enumerate() {
+                        if present >> index & 1 == 0 && self.table.state(page) == State::Resident {
+                            self.forget(page);
+                        }
+                    }
+                }
+                given.look = given.until;
+            }
+            if now < given.until {
+                self.giving_up.push_back(given);
+            }
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self, range: &Range<u64>) {
+        for page in self.space.pages_in(range).into_iter().flatten() {
+            match self.table.state(page) {
+                State::Empty => {}
+                State::Loading => {
+                    self.forget(page);
+                    if let Some(address) = self.space.address(page) {
+                        self.wake(address);
+                    }
+                }
+                _ => self.forget(page),
+            }
+        }
+    }
+
+    /// Memory has another address: its pages get other numbers, and everything that names them follows.
+    fn moved(&mut self, from: u64, to: u64, length: u64) -> Result<(), Errno> {
+        let source = from..from + length;
+        let starts: Vec<_> = self
+            .space
+            .regions()
+            .iter()
+            .map(|region| region.range.start.max(source.start)..region.range.end.min(source.end))
+            .filter(|piece| piece.start < piece.end)
+            .map(|piece| ((piece.start - from) / PAGE) as u32)
+            .collect();
+        let pieces = self.space.remove(&source);
+        self.give_up(&(to..to + length));
+        self.space.remove(&(to..to + length));
+        // All is picked up before anything is put down: the new numbers may be the old ones, used again.
+        let mut carried = Vec::new();
+        for (start, old) in starts.into_iter().zip(pieces).flat_map(|(start, old)| (start..).zip(old)) {
+            let (state, place) = (self.table.state(old), self.table.place(old));
+            if state == State::Resident {
+                self.queues.gone(old / BLOCK_PAGES);
+            }
+            self.table.set(old, State::Empty, None);
+            carried.push((start, state, place, self.table.set_slot(old, 0), self.table.mark(old)));
+        }
+        // Without numbers for its pages their content could not be found again.
+        let region = self.space.add(to..to + length).ok_or(Errno::NOMEM)?;
+        for (start, state, place, slot, mark) in carried {
+            let new = region.first + start;
+            self.table.set_slot(new, slot);
+            self.table.set_mark(new, mark);
+            self.slots.rename(slot, new);
+            match state {
+                State::Resident => self.now_resident(new),
+                // What the read brings is for the old number; the page is read again when wanted.
+                State::Loading => self.table.set(new, State::Stored, None),
+                _ => self.table.set(new, state, place),
+            }
+            if state == State::Staged
+                && let Some(frame) = place
+            {
+                self.staging.rename(frame, new);
+            }
+        }
+        self.stats.set(Stat::ManagedBytes, self.space.bytes());
+        Ok(())
+    }
+}
+
+/// A block of which pages were given up.
+#[derive(Debug)]
+pub(super) struct GivingUp {
+    block: u32,
+    /// When to look what is left.
+    look: Instant,
+    /// From then on what is in place counts.
+    until: Instant,
+}

@@ -1,0 +1,130 @@
+//! From staging to the store: long runs, and emptying segments so that runs stay long.
+
+use super::Engine;
+use crate::slots::SEGMENT_SLOTS;
+use crate::stats::Stat;
+use crate::table::State;
+use overdrive_sys::Errno;
+use overdrive_sys::uffd::PAGE;
+
+/// Segments kept empty; below that, sparse ones are emptied.
+const EMPTY_WANTED: usize = 8;
+/// How long a store that refused a write is left alone.
+const WRITE_AGAIN: std::time::Duration = std::time::Duration::from_millis(20);
+
+impl Engine {
+    /// Starts writes while there are full runs, or while room is short.
+    pub(super) fn start_writes(&mut self) -> Result<(), Errno> {
+        if self.write_again.is_some_and(|again| std::time::Instant::now() < again) {
+            return Ok(());
+        }
+        self.clean()?;
+        while let Some(&token) = self.free_runs.last() {
+            let hurry = self.free_runs.len() == super::WRITES as usize
+                && self.held() + self.limits.reserve > self.limits.total;
+            let wanted = if hurry { 1 } else { SEGMENT_SLOTS as usize };
+            if self.dirty.len() < wanted || !self.start_write(token)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn start_write(&mut self, token: u32) -> Result<bool, Errno> {
+        let room = self.slots.room_for_run() as usize;
+        let mut frames = std::mem::take(&mut self.runs[token as usize].frames);
+        frames.clear();
+        while frames.len() < room
+            && let Some(frame) = self.dirty.pop_front()
+        {
+            // A page that went back or was given up meanwhile needs no writing.
+            match self.staging.page(frame) {
+                Some(page) if self.is_in(page, frame) => frames.push(frame),
+                _ => self.staging.settle(frame),
+            }
+        }
+        let mut pages = [0; SEGMENT_SLOTS as usize];
+        for (page, frame) in pages.iter_mut().zip(&frames) {
+            *page = self.staging.page(*frame).unwrap_or(0);
+        }
+        let Some(slot) = self.slots.take_run(&pages[..frames.len()]) else {
+            self.dirty.extend(frames.iter());
+            self.runs[token as usize].frames = frames;
+            return Ok(false);
+        };
+        for (slot, &page) in (slot..).zip(&pages[..frames.len()]) {
+            self.table.set_slot(page, slot);
+        }
+        self.io.write(token, u64::from(slot) * PAGE, &self.frames, &frames)?;
+        self.free_runs.pop();
+        self.runs[token as usize] = super::Run { frames, slot };
+        Ok(true)
+    }
+
+    fn is_in(&self, page: u32, frame: u32) -> bool {
+        self.table.state(page) == State::Staged && self.table.place(page) == Some(frame)
+    }
+
+    /// A write is over.
+    pub(super) fn wrote(&mut self, token: u32, result: i32) {
+        let run = std::mem::take(&mut self.runs[token as usize]);
+        self.free_runs.push(token);
+        let sound = result == run.frames.len() as i32 * PAGE as i32;
+        if sound {
+            self.stats.add(Stat::Written, run.frames.len() as u64);
+        } else {
+            self.stats.add(Stat::StoreErrors, 1);
+            self.write_again = Some(std::time::Instant::now() + WRITE_AGAIN);
+        }
+        for (slot, &frame) in (run.slot..).zip(&run.frames) {
+            let Some(page) = self.staging.page(frame) else { continue };
+            if sound {
+                self.staging.settle(frame);
+                continue;
+            }
+            // The slot holds nothing of worth: whoever relies on it must not.
+            if self.table.slot(page) == slot {
+                self.table.set_slot(page, 0);
+                self.slots.give_up(slot);
+            }
+            if self.is_in(page, frame) {
+                self.dirty.push_back(frame);
+            } else {
+                self.staging.settle(frame);
+            }
+        }
+        self.slots.written(run.slot);
+        self.runs[token as usize].frames = run.frames;
+    }
+
+    /// No segment is empty, and none can be emptied.
+    pub(super) fn slots_are_exhausted(&self) -> bool {
+        self.slots.room_for_run() == 0 && self.free_runs.len() == super::WRITES as usize
+    }
+
+    /// Empties the sparsest segment when few are empty: copies of pages that are also in DRAM are just
+    /// given up, the others are taken into staging, as if they had been evicted just now.
+    fn clean(&mut self) -> Result<(), Errno> {
+        if self.slots.empty_segments() >= EMPTY_WANTED {
+            return Ok(());
+        }
+        let Some(segment) = self.slots.sparsest() else { return Ok(()) };
+        let mut listed = [(0, 0); SEGMENT_SLOTS as usize];
+        let mut count = 0;
+        for (entry, found) in listed.iter_mut().zip(self.slots.in_segment(segment)) {
+            *entry = found;
+            count += 1;
+        }
+        for &(slot, page) in &listed[..count] {
+            match self.table.state(page) {
+                State::Resident => {
+                    self.table.set_slot(page, 0);
+                    self.slots.give_up(slot);
+                }
+                State::Stored => self.bring_for_cleaning(page),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

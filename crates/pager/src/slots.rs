@@ -1,0 +1,230 @@
+//! Places on the store: a log of segments of [`SEGMENT_SLOTS`] slots, one page each.
+//!
+//! Pages are written in long runs into empty segments; a slot is given up when its page changes. Which
+//! segment to empty when room runs short is decided here, doing it is not.
+
+/// Slots of a segment: a run of 256 KiB.
+pub const SEGMENT_SLOTS: u32 = 64;
+
+/// Segments with fewer pages than this are worth emptying.
+const WORTH_EMPTYING: u8 = 56;
+
+/// A place for one page on the store. Slot 0 is never used, so that 0 can mean none.
+pub type Slot = u32;
+
+/// Which slots are taken, and by which page.
+#[derive(Debug)]
+pub struct Slots {
+    /// The page in each slot, plus one; 0 for none.
+    owner: Vec<u32>,
+    live: Vec<u8>,
+    /// How many children still read each slot: it stays when its owner gives it up.
+    holds: Vec<u8>,
+    /// The sum of `holds` of each segment: such segments cannot be emptied.
+    held: Vec<u16>,
+    /// Writes in flight into each segment: it must not be used again before they are over.
+    busy: Vec<u8>,
+    empty: Vec<u32>,
+    /// The segment being filled and how many of its slots were handed out.
+    open: Option<(u32, u32)>,
+    taken: u64,
+}
+
+impl Slots {
+    /// A store of `segments` segments, all empty.
+    #[must_use]
+    pub fn new(segments: u32) -> Self {
+        Self {
+            owner: vec![0; (segments * SEGMENT_SLOTS) as usize],
+            live: vec![0; segments as usize],
+            holds: vec![0; (segments * SEGMENT_SLOTS) as usize],
+            held: vec![0; segments as usize],
+            busy: vec![0; segments as usize],
+            // Segment 0 holds slot 0, so it is left out. Low numbers are used first.
+            empty: (1..segments).rev().collect(),
+            open: None,
+            taken: 0,
+        }
+    }
+
+    /// Slots in use.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Empty segments.
+    #[must_use]
+    pub fn empty_segments(&self) -> usize {
+        self.empty.len()
+    }
+
+    /// How many slots in a row can be handed out now without opening another segment than the next one.
+    #[must_use]
+    pub fn room_for_run(&self) -> u32 {
+        match self.open {
+            Some((_, used)) if used < SEGMENT_SLOTS => SEGMENT_SLOTS - used,
+            _ if !self.empty.is_empty() => SEGMENT_SLOTS,
+            _ => 0,
+        }
+    }
+
+    /// Hands out slots in a row for `pages` (at most [`Slots::room_for_run`]) and returns the first. The
+    /// segment counts as busy until [`Slots::written`].
+    pub fn take_run(&mut self, pages: &[u32]) -> Option<Slot> {
+        if pages.is_empty() || pages.len() as u32 > self.room_for_run() {
+            return None;
+        }
+        let (segment, used) = match self.open {
+            Some((segment, used)) if used < SEGMENT_SLOTS => (segment, used),
+            _ => (self.empty.pop()?, 0),
+        };
+        let first = segment * SEGMENT_SLOTS + used;
+        for (slot, &page) in (first..).zip(pages) {
+            self.owner[slot as usize] = page + 1;
+        }
+        let count = pages.len() as u32;
+        self.live[segment as usize] += count as u8;
+        self.busy[segment as usize] += 1;
+        self.taken += u64::from(count);
+        self.open = Some((segment, used + count));
+        Some(first)
+    }
+
+    /// A write into the segment of `slot` is over.
+    pub fn written(&mut self, slot: Slot) {
+        let segment = slot / SEGMENT_SLOTS;
+        self.busy[segment as usize] -= 1;
+        self.recycle(segment);
+    }
+
+    /// Gives a slot up; 0 is no slot.
+    pub fn give_up(&mut self, slot: Slot) {
+        if slot == 0 {
+            return;
+        }
+        debug_assert!(self.owner[slot as usize] != 0, "slot {slot} is free already");
+        self.owner[slot as usize] = 0;
+        if self.holds[slot as usize] == 0 {
+            self.vacate(slot);
+        }
+    }
+
+    /// One more child reads the slot: false when there are too many of them.
+    pub fn hold(&mut self, slot: Slot) -> bool {
+        let Some(more) = self.holds[slot as usize].checked_add(1) else { return false };
+        self.holds[slot as usize] = more;
+        self.held[(slot / SEGMENT_SLOTS) as usize] += 1;
+        true
+    }
+
+    /// A child reads the slot no longer.
+    pub fn release_hold(&mut self, slot: Slot) {
+        self.holds[slot as usize] -= 1;
+        self.held[(slot / SEGMENT_SLOTS) as usize] -= 1;
+        if self.holds[slot as usize] == 0 && self.owner[slot as usize] == 0 {
+            self.vacate(slot);
+        }
+    }
+
+    fn vacate(&mut self, slot: Slot) {
+        self.taken -= 1;
+        let segment = slot / SEGMENT_SLOTS;
+        self.live[segment as usize] -= 1;
+        self.recycle(segment);
+    }
+
+    fn recycle(&mut self, segment: u32) {
+        let is_open = self.open.is_some_and(|(open, used)| open == segment && used < SEGMENT_SLOTS);
+        if self.live[segment as usize] == 0 && self.busy[segment as usize] == 0 && !is_open {
+            if self.open.is_some_and(|(open, _)| open == segment) {
+                self.open = None;
+            }
+            self.empty.push(segment);
+        }
+    }
+
+    /// The page in a slot.
+    #[must_use]
+    pub fn owner(&self, slot: Slot) -> Option<u32> {
+        self.owner[slot as usize].checked_sub(1)
+    }
+
+    /// The page of a slot has another number now.
+    pub fn rename(&mut self, slot: Slot, page: u32) {
+        if slot != 0 {
+            self.owner[slot as usize] = page + 1;
+        }
+    }
+
+    /// The segment that is emptied with the least work: the fewest pages in it. `None` when all are full.
+    #[must_use]
+    pub fn sparsest(&self) -> Option<u32> {
+        let open = self.open.map(|(segment, _)| segment);
+        (1..self.live.len() as u32)
+            .filter(|&segment| Some(segment) != open && self.busy[segment as usize] == 0)
+            .filter(|&segment| self.held[segment as usize] == 0)
+            .filter(|&segment| (1..WORTH_EMPTYING).contains(&self.live[segment as usize]))
+            .min_by_key(|&segment| self.live[segment as usize])
+    }
+
+    /// The pages in a segment and their slots.
+    pub fn in_segment(&self, segment: u32) -> impl Iterator<Item = (Slot, u32)> + '_ {
+        let first = segment * SEGMENT_SLOTS;
+        (first..first + SEGMENT_SLOTS).filter_map(|slot| Some((slot, self.owner(slot)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_follow_each_other_and_slots_come_back() {
+        let mut slots = Slots::new(3);
+        let first = slots.take_run(&[7; 40]).unwrap();
+        let second = slots.take_run(&[8; 24]).unwrap();
+        assert_eq!((first, second), (64, 104));
+        assert_eq!(slots.owner(70), Some(7));
+        (first..first + 40).for_each(|slot| slots.give_up(slot));
+        (second..second + 24).for_each(|slot| slots.give_up(slot));
+        assert_eq!(slots.empty_segments(), 1, "the kernel may still be writing there");
+        slots.written(first);
+        slots.written(second);
+        assert_eq!((slots.empty_segments(), slots.taken()), (2, 0));
+    }
+
+    #[test]
+    fn what_a_child_reads_stays() {
+        let mut slots = Slots::new(3);
+        let run = slots.take_run(&[3; 64]).unwrap();
+        slots.written(run);
+        assert!(slots.hold(run) && slots.hold(run));
+        (run..run + 64).for_each(|slot| slots.give_up(slot));
+        assert_eq!((slots.taken(), slots.empty_segments(), slots.sparsest()), (1, 1, None));
+        slots.release_hold(run);
+        assert_eq!(slots.taken(), 1);
+        slots.release_hold(run);
+        assert_eq!((slots.taken(), slots.empty_segments()), (0, 2));
+    }
+
+    #[test]
+    fn a_full_store_hands_out_nothing() {
+        let mut slots = Slots::new(2);
+        assert_eq!(slots.room_for_run(), 64);
+        assert!(slots.take_run(&[1; 64]).is_some());
+        assert_eq!((slots.room_for_run(), slots.take_run(&[1])), (0, None));
+    }
+
+    #[test]
+    fn the_sparsest_segment_is_emptied_first() {
+        let mut slots = Slots::new(4);
+        let runs: Vec<_> = (0..3).map(|page| slots.take_run(&[page; 64]).unwrap()).collect();
+        runs.iter().for_each(|&run| slots.written(run));
+        assert_eq!(slots.sparsest(), None, "all full");
+        (0..30).for_each(|index| slots.give_up(runs[1] + index));
+        (0..10).for_each(|index| slots.give_up(runs[0] + index));
+        assert_eq!(slots.sparsest(), Some(runs[1] / 64));
+        assert_eq!(slots.in_segment(runs[1] / 64).count(), 34);
+    }
+}

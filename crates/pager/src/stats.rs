@@ -1,0 +1,198 @@
+//! Counters that others may look at while the engine runs: in memory, or in a file that any process can map.
+
+use overdrive_sys::Errno;
+use overdrive_sys::shared_words::SharedWords;
+use std::fs::File;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! stats {
+    ($($(#[$doc:meta])* $variant:ident $name:literal,)*) => {
+        /// One counter or gauge. Pages, unless the name says otherwise.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Stat {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Stat {
+            /// All of them, in the order of the file.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// Its name, as in `--json`.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+stats! {
+    /// What the file is: see [`MAGIC`].
+    Magic "magic",
+    /// Faults served.
+    Faults "faults",
+    /// Faults on pages never written: zeroes.
+    ZeroFills "zero_fills",
+    /// Faults served from staging, without I/O.
+    Rescues "rescues",
+    /// Faults that read the store.
+    Loads "loads",
+    /// Pages read ahead.
+    ReadAhead "read_ahead",
+    /// Pages read ahead that were used.
+    ReadAheadUsed "read_ahead_used",
+    /// Pages evicted.
+    Evicted "evicted",
+    /// Evicted pages that were unchanged, so that nothing was written.
+    EvictedClean "evicted_clean",
+    /// Evicted pages that were all zeroes.
+    EvictedZero "evicted_zero",
+    /// Pages written to the store.
+    Written "written",
+    /// Pages moved to empty a segment of the store.
+    Cleaned "cleaned",
+    /// Faults that had to wait for memory: should stay 0.
+    DirectStalls "direct_stalls",
+    /// Attempts on pages that something held in place.
+    Pinned "pinned",
+    /// Reads or writes of the store that failed.
+    StoreErrors "store_errors",
+    /// Pages lost to a failing store.
+    Lost "lost",
+    /// Pages in DRAM, in place.
+    Resident "resident",
+    /// Pages in staging.
+    Staged "staged",
+    /// Pages on the store.
+    Stored "stored",
+    /// What the process holds in DRAM besides: not under the pager, its own tables included.
+    Unmanaged "unmanaged",
+    /// The most pages held at once, of all kinds.
+    HeldMax "held_max",
+    /// Bytes of addresses under the pager.
+    ManagedBytes "managed_bytes",
+    /// The budget in bytes.
+    BudgetBytes "budget_bytes",
+    /// Median time to serve a fault from the store during the last second, in nanoseconds.
+    FaultP50 "fault_p50_ns",
+    /// 99th percentile of the same.
+    FaultP99 "fault_p99_ns",
+    /// The longest of all since the start.
+    FaultMax "fault_max_ns",
+    /// Children being served after a fork.
+    Children "children",
+}
+
+/// Marks a file of counters of this layout ("overmem", version 1).
+pub const MAGIC: u64 = u64::from_le_bytes(*b"overmem\x01");
+
+/// The counters of one engine.
+#[derive(Debug)]
+pub struct Stats {
+    words: Words,
+}
+
+#[derive(Debug)]
+enum Words {
+    Own(Box<[AtomicU64]>),
+    Shared(SharedWords),
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self { words: Words::Own(Stat::ALL.iter().map(|_| AtomicU64::new(0)).collect()) }
+    }
+}
+
+impl Stats {
+    /// Counters in a file, which is made long enough.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn create(file: &File) -> Result<Self, Errno> {
+        rustix_set_len(file, Stat::ALL.len() as u64 * 8)?;
+        let stats = Self { words: Words::Shared(SharedWords::map(file, Stat::ALL.len(), true)?) };
+        stats.set(Stat::Magic, MAGIC);
+        Ok(stats)
+    }
+
+    /// Another process's counters.
+    ///
+    /// # Errors
+    /// EINVAL when the file is none of ours; else the kernel's errno.
+    pub fn open(file: &File) -> Result<Self, Errno> {
+        let stats = Self { words: Words::Shared(SharedWords::map(file, Stat::ALL.len(), false)?) };
+        if stats.get(Stat::Magic) == MAGIC { Ok(stats) } else { Err(Errno::INVAL) }
+    }
+
+    /// Adds to a counter. Only the engine writes, so that no atomic addition is needed.
+    #[inline]
+    pub fn add(&self, stat: Stat, more: u64) {
+        let word = &self.words[stat as usize];
+        word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    /// Sets a gauge.
+    #[inline]
+    pub fn set(&self, stat: Stat, value: u64) {
+        self.words[stat as usize].store(value, Ordering::Relaxed);
+    }
+
+    /// Raises a gauge to a value it has not had yet.
+    #[inline]
+    pub fn raise(&self, stat: Stat, value: u64) {
+        if self.get(stat) < value {
+            self.set(stat, value);
+        }
+    }
+
+    /// Reads one.
+    #[must_use]
+    pub fn get(&self, stat: Stat) -> u64 {
+        self.words[stat as usize].load(Ordering::Relaxed)
+    }
+}
+
+impl Deref for Words {
+    type Target = [AtomicU64];
+
+    fn deref(&self) -> &[AtomicU64] {
+        match self {
+            Self::Own(words) => words,
+            Self::Shared(words) => words,
+        }
+    }
+}
+
+fn rustix_set_len(file: &File, bytes: u64) -> Result<(), Errno> {
+    file.set_len(bytes).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_in_a_file_are_seen_by_others() {
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(Stats::open(&file).unwrap_err(), Errno::INVAL, "empty");
+        let stats = Stats::create(&file).unwrap();
+        stats.add(Stat::Loads, 3);
+        stats.raise(Stat::HeldMax, 9);
+        stats.raise(Stat::HeldMax, 4);
+        let seen = Stats::open(&file).unwrap();
+        assert_eq!((seen.get(Stat::Loads), seen.get(Stat::HeldMax)), (3, 9));
+        stats.set(Stat::Magic, 1);
+        assert_eq!(Stats::open(&file).unwrap_err(), Errno::INVAL, "another layout");
+    }
+
+    #[test]
+    fn names_differ() {
+        let names: std::collections::BTreeSet<_> = Stat::ALL.iter().map(|stat| stat.name()).collect();
+        assert_eq!(names.len(), Stat::ALL.len());
+    }
+}

@@ -1,0 +1,133 @@
+//! What is known of every page: where its content is, and the mark by which an unchanged or damaged copy is
+//! recognised. Arrays, so that untouched page numbers cost nothing.
+
+use crate::slots::Slot;
+
+/// Where a page's content is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// Nowhere: it is all zeroes.
+    Empty = 0,
+    /// In place, in DRAM. A slot it still has holds the content it had when it was loaded.
+    Resident = 1,
+    /// Taken away, in a staging frame; perhaps on the store too.
+    Staged = 2,
+    /// On the store alone.
+    Stored = 3,
+    /// Being read, or read ahead and waiting in a landing slot.
+    Loading = 4,
+    /// The store failed: its content is gone.
+    Lost = 5,
+}
+
+/// The number of a staging frame plus one, or a landing slot plus one; 0 for none.
+type Place = u32;
+
+/// All pages.
+#[derive(Debug)]
+pub struct Table {
+    state: Vec<u8>,
+    slot: Vec<Slot>,
+    place: Vec<Place>,
+    mark: Vec<u64>,
+}
+
+impl Table {
+    /// A table of `pages` empty pages.
+    #[must_use]
+    pub fn new(pages: u32) -> Self {
+        let pages = pages as usize;
+        Self { state: vec![0; pages], slot: vec![0; pages], place: vec![0; pages], mark: vec![0; pages] }
+    }
+
+    /// A copy of the first `pages` pages, as a child sees them: without places, which are its parent's.
+    #[must_use]
+    pub fn prefix(&self, pages: u32) -> Self {
+        let pages = pages as usize;
+        Self {
+            state: self.state[..pages].to_vec(),
+            slot: self.slot[..pages].to_vec(),
+            place: vec![0; pages],
+            mark: self.mark[..pages].to_vec(),
+        }
+    }
+
+    /// How many pages there are.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.state.len() as u32
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.state.is_empty()
+    }
+
+    /// Makes room for page numbers below `pages`, all empty.
+    pub fn grow(&mut self, pages: u32) {
+        let pages = self.state.len().max(pages as usize);
+        self.state.resize(pages, 0);
+        self.slot.resize(pages, 0);
+        self.place.resize(pages, 0);
+        self.mark.resize(pages, 0);
+    }
+
+    /// Bytes of metadata a page costs.
+    pub const BYTES_A_PAGE: usize = 17;
+
+    /// Where the page is.
+    #[must_use]
+    pub fn state(&self, page: u32) -> State {
+        match self.state[page as usize] {
+            0 => State::Empty,
+            1 => State::Resident,
+            2 => State::Staged,
+            3 => State::Stored,
+            4 => State::Loading,
+            _ => State::Lost,
+        }
+    }
+
+    /// Its slot on the store, 0 for none.
+    #[must_use]
+    pub fn slot(&self, page: u32) -> Slot {
+        self.slot[page as usize]
+    }
+
+    /// The mark of the content on the store, or in the frame.
+    #[must_use]
+    pub fn mark(&self, page: u32) -> u64 {
+        self.mark[page as usize]
+    }
+
+    /// The frame of a staged page, the landing slot of a loading one.
+    #[must_use]
+    pub fn place(&self, page: u32) -> Option<u32> {
+        self.place[page as usize].checked_sub(1)
+    }
+
+    /// Puts a page into another state, at a place or none.
+    pub fn set(&mut self, page: u32, state: State, place: Option<u32>) {
+        self.state[page as usize] = state as u8;
+        self.place[page as usize] = place.map_or(0, |place| place + 1);
+    }
+
+    /// Sets the slot, and returns the one before.
+    pub fn set_slot(&mut self, page: u32, slot: Slot) -> Slot {
+        std::mem::replace(&mut self.slot[page as usize], slot)
+    }
+
+    /// Sets the mark.
+    pub fn set_mark(&mut self, page: u32, mark: u64) {
+        self.mark[page as usize] = mark;
+    }
+}
+
+/// The mark of a page's content: 64 bits of XXH3 with the run's own seed. Two contents share one by accident
+/// about once in 10^19 pages, more rarely than drives return wrong data.
+#[must_use]
+pub fn mark_of(page: &[u8], seed: u64) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(page, seed)
+}

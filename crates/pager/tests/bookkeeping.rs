@@ -1,0 +1,169 @@
+//! The store's log and the staging area against plain models: any order of writing, failing, giving up, holding for
+//! children and releasing. A slot or frame that somebody still relies on is never handed out again.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+use overdrive_pager::slots::{SEGMENT_SLOTS, Slots};
+use overdrive_pager::staging::Staging;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Write(u32),
+    WriteEnds(usize),
+    GiveUp(usize),
+    Hold(usize),
+    Release(usize),
+    Rename(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (1..=SEGMENT_SLOTS).prop_map(Step::Write),
+        3 => any::<usize>().prop_map(Step::WriteEnds),
+        40 => any::<usize>().prop_map(Step::GiveUp),
+        10 => any::<usize>().prop_map(Step::Hold),
+        10 => any::<usize>().prop_map(Step::Release),
+        5 => any::<usize>().prop_map(Step::Rename),
+    ]
+}
+
+/// What a slot is to its owner and to children.
+#[derive(Debug, Default, Clone, Copy)]
+struct Use {
+    page: Option<u32>,
+    holds: u32,
+}
+
+fn pick(used: &BTreeMap<u32, Use>, index: usize, wanted: impl Fn(&Use) -> bool) -> Option<u32> {
+    let fit: Vec<u32> = used.iter().filter(|(_, one)| wanted(one)).map(|(&slot, _)| slot).collect();
+    (!fit.is_empty()).then(|| fit[index % fit.len()])
+}
+
+proptest! {
+    #[test]
+    fn no_slot_is_handed_out_while_somebody_relies_on_it(steps in prop::collection::vec(step(), 1..400)) {
+        let mut slots = Slots::new(6);
+        let mut used: BTreeMap<u32, Use> = BTreeMap::new();
+        let mut flying: Vec<(u32, u32)> = Vec::new();
+        let mut page = 0;
+        for step in steps {
+            match step {
+                Step::Write(count) => {
+                    let room = slots.room_for_run();
+                    let pages: Vec<u32> = (page..page + count).collect();
+                    let run = slots.take_run(&pages);
+                    prop_assert_eq!(run.is_some(), count <= room);
+                    let Some(first) = run else { continue };
+                    for (slot, &page) in (first..).zip(&pages) {
+                        prop_assert!(slot != 0);
+                        prop_assert!(!flying.iter().any(|&(at, count)| (at..at + count).contains(&slot)));
+                        let before = used.insert(slot, Use { page: Some(page), holds: 0 });
+                        prop_assert!(before.is_none());
+                    }
+                    page += count;
+                    flying.push((first, count));
+                }
+                Step::WriteEnds(index) => {
+                    if !flying.is_empty() {
+                        let (first, _) = flying.swap_remove(index % flying.len());
+                        slots.written(first);
+                    }
+                }
+                Step::GiveUp(index) => {
+                    if let Some(slot) = pick(&used, index, |one| one.page.is_some()) {
+                        slots.give_up(slot);
+                        used.get_mut(&slot).unwrap().page = None;
+                    }
+                }
+                Step::Hold(index) => {
+                    if let Some(slot) = pick(&used, index, |one| one.page.is_some() || one.holds > 0) {
+                        used.get_mut(&slot).unwrap().holds += u32::from(slots.hold(slot));
+                    }
+                }
+                Step::Release(index) => {
+                    if let Some(slot) = pick(&used, index, |one| one.holds > 0) {
+                        slots.release_hold(slot);
+                        used.get_mut(&slot).unwrap().holds -= 1;
+                    }
+                }
+                Step::Rename(index) => {
+                    if let Some(slot) = pick(&used, index, |one| one.page.is_some()) {
+                        slots.rename(slot, page);
+                        used.get_mut(&slot).unwrap().page = Some(page);
+                        page += 1;
+                    }
+                }
+            }
+            used.retain(|_, one| one.page.is_some() || one.holds > 0);
+            prop_assert_eq!(slots.taken(), used.len() as u64);
+            prop_assert!(used.iter().all(|(&slot, one)| slots.owner(slot) == one.page));
+            if let Some(segment) = slots.sparsest() {
+                let within = segment * SEGMENT_SLOTS..(segment + 1) * SEGMENT_SLOTS;
+                prop_assert!(used.range(within.clone()).all(|(_, one)| one.holds == 0), "a child reads there");
+                prop_assert!(!flying.iter().any(|(first, _)| within.contains(first)), "a write is on its way");
+            }
+        }
+        // Once nobody relies on anything, all room is there again.
+        flying.iter().for_each(|&(first, _)| slots.written(first));
+        for (&slot, one) in &used {
+            (0..one.holds).for_each(|_| slots.release_hold(slot));
+            if one.page.is_some() {
+                slots.give_up(slot);
+            }
+        }
+        prop_assert_eq!(slots.taken(), 0);
+        prop_assert!(slots.empty_segments() >= 4, "{} of 5 segments", slots.empty_segments());
+    }
+
+    #[test]
+    fn no_frame_is_given_back_before_its_page_is_safe(
+        steps in prop::collection::vec((0u8..4, 0u32..64, any::<bool>(), any::<usize>()), 1..200)
+    ) {
+        let mut staging = Staging::new(5);
+        // Groups in order of age: the frames with pages, and whether each must still be written.
+        let mut groups: VecDeque<(u32, BTreeMap<u32, bool>)> = VecDeque::new();
+        let mut page = 0;
+        for (kind, count, unwritten, index) in steps {
+            match kind {
+                0 => {
+                    let taken = staging.take();
+                    prop_assert_eq!(taken.is_some(), groups.len() < 5);
+                    let Some(first) = taken else { continue };
+                    prop_assert!(groups.iter().all(|(other, _)| *other != first));
+                    let mut frames = BTreeMap::new();
+                    for frame in first..first + count {
+                        staging.fill(frame, page, unwritten);
+                        frames.insert(frame, unwritten);
+                        page += 1;
+                    }
+                    groups.push_back((first, frames));
+                }
+                1 | 2 => {
+                    let waiting: Vec<u32> = groups
+                        .iter()
+                        .flat_map(|(_, frames)| frames.iter().filter(|(_, unwritten)| **unwritten))
+                        .map(|(&frame, _)| frame)
+                        .collect();
+                    for &frame in waiting.iter().skip(index % 7).take(count as usize) {
+                        staging.settle(frame);
+                        let group = groups.iter_mut().find(|(_, frames)| frames.contains_key(&frame)).unwrap();
+                        group.1.insert(frame, false);
+                    }
+                }
+                _ => {
+                    let frames = staging.releasable(1 + index as u32 % 3);
+                    for _ in 0..frames.len() / 64 {
+                        let (first, held) = groups.pop_front().unwrap();
+                        prop_assert!(frames.contains(&first));
+                        prop_assert!(held.values().all(|unwritten| !unwritten), "an unwritten page");
+                    }
+                    staging.released(&frames);
+                }
+            }
+            prop_assert_eq!(staging.used() as usize, groups.len());
+            prop_assert_eq!(staging.pages(), groups.iter().map(|(_, frames)| frames.len() as u64).sum::<u64>());
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The engine on a real kernel and a real file: a region larger than its budget, served by a thread of this process.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+#![allow(clippy::print_stderr, reason = "a skipped test says why")]
+
+use overdrive_base::rng::Rng;
+use overdrive_pager::engine::{Config, Engine, EngineError, StoreFaults};
+use overdrive_pager::stats::{Stat, Stats};
+use overdrive_sys::page_map::anonymous_pages;
+use overdrive_sys::region::Region;
+use overdrive_sys::uffd::PAGE;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+const BUDGET: u64 = 24 * MIB;
+const PAGES: usize = (3 * BUDGET / PAGE) as usize;
+/// O_DIRECT | O_TMPFILE, as Linux numbers them on x86-64 and others; a file system without direct I/O is skipped.
+const O_DIRECT_TMPFILE: i32 =
+    rustix::fs::OFlags::DIRECT.bits() as i32 | rustix::fs::OFlags::TMPFILE.bits() as i32;
+
+fn skip(name: &str, reason: &str) {
+    eprintln!("skipped: {name}: {reason}");
+    if let Some(log) = std::env::var_os("OVERDRIVE_SKIP_LOG") {
+        let mut file = OpenOptions::new().append(true).create(true).open(log).unwrap();
+        std::io::Write::write_all(&mut file, format!("{name}: {reason}\n").as_bytes()).unwrap();
+    }
+}
+
+/// Lets `work` use a region of `PAGES` pages under an engine with a store of `store_bytes`.
+fn under_an_engine(
+    name: &str,
+    store_bytes: u64,
+    store_faults: Option<StoreFaults>,
+    work: impl FnOnce(&Region, &Stats),
+) {
+    let store = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(O_DIRECT_TMPFILE)
+        .open(env!("CARGO_TARGET_TMPDIR"))
+        .unwrap();
+    let region = Region::new(PAGES).unwrap();
+    let config = Config {
+        budget_bytes: BUDGET,
+        store,
+        store_bytes,
+        managed_bytes_max: 4 * BUDGET,
+        seed: 42,
+        spin: Duration::ZERO,
+        stats: Stats::default(),
+        store_faults,
+    };
+    let mut engine = match Engine::new(config) {
+        Ok(engine) => engine,
+        Err(error @ (EngineError::Userfault(_) | EngineError::NoMove)) => {
+            return skip(name, &error.to_string());
+        }
+        Err(error) => panic!("{error}"),
+    };
+    engine.adopt(region.address()..region.address() + (PAGES as u64) * PAGE).unwrap();
+    let (stats, stop) = (engine.stats(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let mut engine = engine;
+            engine.serve(&stop).unwrap();
+        });
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&region, &stats)));
+        // What is in flight comes to its end first.
+        std::thread::sleep(Duration::from_millis(50));
+        stop.store(true, Ordering::Relaxed);
+        server.join().unwrap();
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+/// Random, so that no page is like another; never zero.
+fn content(page: usize, version: u64) -> u64 {
+    Rng::for_stream(version, page as u64).next_u64() | 1
+}
+
+fn fill(region: &Region) {
+    for page in 0..PAGES {
+        (0..512).step_by(64).for_each(|word| region.write(page, word, content(page, 0) ^ word as u64));
+    }
+}
+
+fn check(region: &Region, page: usize, version: u64) {
+    assert_eq!(region.read(page, 0), content(page, version), "page {page}, version {version}");
+    assert_eq!(region.read(page, 64), content(page, 0) ^ 64, "page {page}, version {version}");
+}
+
+#[test]
+fn content_survives_random_access_by_several_threads_within_the_budget() {
+    let name = "content_survives_random_access_by_several_threads_within_the_budget";
+    let before = anonymous_pages().unwrap();
+    under_an_engine(name, 256 * MIB, None, |region, stats| {
+        fill(region);
+        let most = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..4usize)
+                .map(|thread| {
+                    scope.spawn(move || {
+                        let mut rng = Rng::for_stream(1, thread as u64);
+                        let mut versions = vec![0u64; PAGES / 4];
+                        for step in 1..20_000 {
+                            let index = rng.below(versions.len() as u64) as usize;
+                            let page = index * 4 + thread;
+                            check(region, page, versions[index]);
+                            if rng.below(2) == 0 {
+                                versions[index] = step;
+                                region.write(page, 0, content(page, step));
+                            }
+                        }
+                        (0..versions.len())
+                            .for_each(|index| check(region, index * 4 + thread, versions[index]));
+                    })
+                })
+                .collect();
+            let mut most = 0;
+            while workers.iter().any(|worker| !worker.is_finished()) {
+                most = most.max(anonymous_pages().unwrap());
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            most
+        });
+        // Besides the region: tables, threads' heaps and stacks, and the other tests of this process.
+        assert!(stats.get(Stat::HeldMax) <= BUDGET / PAGE, "held {}", stats.get(Stat::HeldMax));
+        if std::env::var("RUST_TEST_THREADS").as_deref() == Ok("1") {
+            assert!(most.saturating_sub(before) <= (BUDGET + 4 * MIB) / PAGE, "{before} then {most} pages");
+        }
+        assert!(stats.get(Stat::Loads) > 10_000 && stats.get(Stat::Written) > PAGES as u64);
+    });
+}
+
+#[test]
+fn clean_pages_are_not_written_again_and_scans_are_read_ahead() {
+    let name = "clean_pages_are_not_written_again_and_scans_are_read_ahead";
+    under_an_engine(name, 512 * MIB, None, |region, stats| {
+        fill(region);
+        (0..2).for_each(|_| (0..PAGES).for_each(|page| check(region, page, 0)));
+        let (written, loads) = (stats.get(Stat::Written), stats.get(Stat::Loads));
+        assert!(written >= PAGES as u64 / 2, "written {written}");
+        (0..2).for_each(|_| (0..PAGES).for_each(|page| check(region, page, 0)));
+        let again = stats.get(Stat::Written) - written;
+        assert!(again < PAGES as u64 / 100, "{again} pages were written again");
+        let loads = stats.get(Stat::Loads) - loads;
+        assert!(loads < PAGES as u64 / 4, "{loads} pages were waited for");
+        assert!(stats.get(Stat::ReadAheadUsed) > PAGES as u64 / 2);
+    });
+}
+
+#[test]
+fn pages_of_zeroes_cost_nothing() {
+    under_an_engine("pages_of_zeroes_cost_nothing", 256 * MIB, None, |region, stats| {
+        for round in 0..2 {
+            (0..PAGES).for_each(|page| region.write(page, 5, 0));
+            assert!((0..PAGES).all(|page| region.read(page, 5) == 0), "round {round}");
+        }
+        assert!(stats.get(Stat::EvictedZero) > PAGES as u64 / 2);
+        assert_eq!((stats.get(Stat::Written), stats.get(Stat::Loads)), (0, 0));
+    });
+}
+
+#[test]
+fn a_small_store_is_cleaned() {
+    under_an_engine("a_small_store_is_cleaned", 4 * BUDGET, None, |region, stats| {
+        fill(region);
+        let mut rng = Rng::new(3);
+        let mut versions = vec![0; PAGES];
+        for step in 1..40_000 {
+            let page = rng.below(PAGES as u64) as usize;
+            check(region, page, versions[page]);
+            versions[page] = step;
+            region.write(page, 0, content(page, step));
+        }
+        (0..PAGES).for_each(|page| check(region, page, versions[page]));
+        assert!(stats.get(Stat::Cleaned) > 0);
+        assert_eq!(stats.get(Stat::Lost), 0);
+    });
+}
+
+#[test]
+fn a_full_store_keeps_everything_in_what_there_is() {
+    under_an_engine("a_full_store_keeps_everything_in_what_there_is", 16 * MIB, None, |region, stats| {
+        fill(region);
+        (0..PAGES).for_each(|page| check(region, page, 0));
+        assert_eq!(stats.get(Stat::Lost), 0);
+    });
+}
+
+#[test]
+fn a_store_that_fails_now_and_then_loses_nothing() {
+    let faults = StoreFaults::new(11, 20_000, 100_000, 0);
+    under_an_engine(
+        "a_store_that_fails_now_and_then_loses_nothing",
+        256 * MIB,
+        Some(faults),
+        |region, stats| {
+            fill(region);
+            let mut rng = Rng::new(4);
+            let (mut versions, end) = (vec![0; PAGES], Instant::now() + Duration::from_secs(30));
+            for step in 1..20_000 {
+                let page = rng.below(PAGES as u64) as usize;
+                check(region, page, versions[page]);
+                versions[page] = step;
+                region.write(page, 0, content(page, step));
+                assert!(Instant::now() < end, "step {step}: too slow to be anything but stuck");
+            }
+            (0..PAGES).for_each(|page| check(region, page, versions[page]));
+            assert!(stats.get(Stat::StoreErrors) > 10);
+            assert_eq!(stats.get(Stat::Lost), 0);
+        },
+    );
+}

@@ -1,0 +1,155 @@
+//! The library's own memory: one stretch of addresses that the pager leaves alone.
+//!
+//! Blocks of a power of two, taken from the front of the stretch and kept in lists when they are given
+//! back. It is used to build the engine and rarely after that, so it is simple rather than fast. Fresh
+//! memory is zero, as the kernel gives it: large tables cost nothing until they are used.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::UnsafeCell;
+use std::ops::Range;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Addresses, not memory.
+const BYTES: usize = 16 << 30;
+const SMALLEST: usize = 16;
+const CLASSES: usize = 40;
+
+/// The allocator.
+pub(crate) struct ArenaAllocator {
+    locked: AtomicBool,
+    state: UnsafeCell<State>,
+}
+
+struct State {
+    base: *mut u8,
+    used: usize,
+    /// For each power of two, the last block given back; each holds the one before it in its first word.
+    free: [*mut u8; CLASSES],
+}
+
+// SAFETY: the state is only touched under the lock.
+unsafe impl Sync for ArenaAllocator {}
+
+impl ArenaAllocator {
+    pub(crate) const fn new() -> Self {
+        let state = State { base: null_mut(), used: 0, free: [null_mut(); CLASSES] };
+        Self { locked: AtomicBool::new(false), state: UnsafeCell::new(state) }
+    }
+
+    /// The addresses it may ever use.
+    pub(crate) fn extent(&self) -> Range<u64> {
+        self.with(|state| state.base as u64..state.base as u64 + BYTES as u64)
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+        while self.locked.swap(true, Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+        // SAFETY: the lock is held, so this is the only reference.
+        let outcome = work(unsafe { &mut *self.state.get() });
+        self.locked.store(false, Ordering::Release);
+        outcome
+    }
+
+    /// A block and whether it is fresh, that is zero.
+    fn take(&self, layout: Layout) -> (*mut u8, bool) {
+        let bytes = layout.size().max(layout.align()).max(SMALLEST).next_power_of_two();
+        let class = bytes.trailing_zeros() as usize;
+        self.with(|state| {
+            if class >= CLASSES || (state.base.is_null() && !state.map()) {
+                return (null_mut(), false);
+            }
+            let block = state.free[class];
+            if !block.is_null() {
+                // SAFETY: a block in a list is free, at least one word long, and its first word was written
+                // by `dealloc`.
+                state.free[class] = unsafe { block.cast::<*mut u8>().read() };
+                return (block, false);
+            }
+            // Aligned to its size up to a page; larger alignments than that are not asked for.
+            let start = state.used.next_multiple_of(bytes.min(4096).max(layout.align()));
+            if start + bytes > BYTES {
+                return (null_mut(), false);
+            }
+            state.used = start + bytes;
+            // SAFETY: `start + bytes` is within the mapping.
+            (unsafe { state.base.add(start) }, true)
+        })
+    }
+}
+
+impl State {
+    fn map(&mut self) -> bool {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping where the kernel likes touches nothing of anybody's.
+        let base = unsafe { libc::mmap(null_mut(), BYTES, access, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return false;
+        }
+        // Children have no engine and no use for its tables.
+        // SAFETY: the advice concerns exactly this mapping.
+        unsafe { libc::madvise(base, BYTES, libc::MADV_DONTFORK) };
+        self.base = base.cast();
+        true
+    }
+}
+
+// SAFETY: blocks are disjoint pieces of one mapping, of at least the size and alignment asked for, and are
+// handed out again only after they were given back.
+unsafe impl GlobalAlloc for ArenaAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        self.take(layout).0
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let (block, fresh) = self.take(layout);
+        if !block.is_null() && !fresh {
+            // SAFETY: the block is at least this long.
+            unsafe { block.write_bytes(0, layout.size()) };
+        }
+        block
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        let bytes = layout.size().max(layout.align()).max(SMALLEST).next_power_of_two();
+        let class = bytes.trailing_zeros() as usize;
+        self.with(|state| {
+            // SAFETY: the caller gives the block up; it is at least one word long and aligned for one.
+            unsafe { block.cast::<*mut u8>().write(state.free[class]) };
+            state.free[class] = block;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_apart_aligned_and_used_again() {
+        let arena = ArenaAllocator::new();
+        let layout = |size, align| Layout::from_size_align(size, align).unwrap();
+        let sizes = [1, 16, 17, 4096, 100_000, 1 << 20];
+        // SAFETY: each block is used only within its layout, and given back once.
+        unsafe {
+            let blocks: Vec<_> = sizes.iter().map(|&size| (arena.alloc(layout(size, 8)), size)).collect();
+            for (index, &(block, size)) in blocks.iter().enumerate() {
+                assert!(!block.is_null() && (block as usize).is_multiple_of(8));
+                block.write_bytes(index as u8 + 1, size);
+            }
+            for (index, &(block, size)) in blocks.iter().enumerate() {
+                let bytes = std::slice::from_raw_parts(block, size);
+                assert!(bytes.iter().all(|&byte| byte == index as u8 + 1));
+            }
+            arena.dealloc(blocks[4].0, layout(100_000, 8));
+            let again = arena.alloc_zeroed(layout(120_000, 8));
+            assert_eq!(again, blocks[4].0);
+            assert!(std::slice::from_raw_parts(again, 120_000).iter().all(|&byte| byte == 0));
+            assert!((arena.alloc(layout(8, 4096)) as usize).is_multiple_of(4096));
+            assert!(arena.alloc(layout(1 << 41, 8)).is_null());
+            libc::munmap(arena.extent().start as *mut _, BYTES);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What the serving thread stands on: memory that must stay where it is while faults are answered.
+
+use crate::ALLOCATOR;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const PAGE: u64 = 4096;
+
+/// The ranges to leave out: our allocator's memory, this thread's stack, and what the C library keeps for it.
+pub(crate) fn own_ranges() -> Vec<Range<u64>> {
+    let mut ranges = vec![ALLOCATOR.extent()];
+    ranges.extend(own_stack());
+    ranges.extend(thread_vector());
+    let agent = AGENT_STACK.each_ref().map(|word| word.load(Ordering::Acquire));
+    ranges.push(agent[0]..agent[1]);
+    let first = FIRST_THREAD.load(Ordering::Relaxed);
+    ranges.extend((first != 0).then(|| first..first + 2 * PAGE));
+    ranges
+}
+
+/// The stack of the agent's thread.
+static AGENT_STACK: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+/// Notes the calling thread's stack as the agent's: it reads its errands into it, and while a read of a
+/// pipe waits for a page, the engine's next write to that pipe would wait too.
+pub(crate) fn note_agent() {
+    if let Some(stack) = own_stack() {
+        AGENT_STACK[0].store(stack.start, Ordering::Release);
+        AGENT_STACK[1].store(stack.end, Ordering::Release);
+    }
+}
+
+/// The pages of the first thread's control block.
+static FIRST_THREAD: AtomicU64 = AtomicU64::new(0);
+
+/// Notes where the calling thread's control block is. When it makes itself another program (exec), the
+/// kernel reads a list there at a time when the engine has ended already: the page must be in place.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn note_first_thread() {
+    let address: u64;
+    // SAFETY: reads the first word of the thread control block, which by the x86-64 ABI is its own address.
+    unsafe { std::arch::asm!("mov {}, fs:0", out(reg) address, options(nostack, readonly, preserves_flags)) };
+    FIRST_THREAD.store(address & !(PAGE - 1), Ordering::Relaxed);
+}
+
+/// Elsewhere that place is not known.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn note_first_thread() {}
+
+/// The stack of the calling thread, its static thread-local memory included.
+fn own_stack() -> Option<Range<u64>> {
+    let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let (mut base, mut bytes) = (std::ptr::null_mut(), 0);
+    // SAFETY: the attributes are initialised by the first call when it succeeds, read by the second, and
+    // destroyed by the third; all pointers are valid for their call.
+    unsafe {
+        if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
+            return None;
+        }
+        libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut base, &raw mut bytes);
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+    }
+    // The C library rounds what it gave; a page on either side costs nothing.
+    let (start, end) = (base as u64, base as u64 + bytes as u64);
+    Some((start & !(PAGE - 1)).saturating_sub(PAGE)..end.next_multiple_of(PAGE) + PAGE)
+}
+
+/// The pages of the C library's table of this thread's dynamic thread-local memory, which lies in the
+/// program's heap. Only a failing engine would look at it.
+#[cfg(target_arch = "x86_64")]
+fn thread_vector() -> Option<Range<u64>> {
+    let address: u64;
+    // SAFETY: reads the second word of the thread control block, where the x86-64 ABI puts this pointer.
+    unsafe { std::arch::asm!("mov {}, fs:8", out(reg) address, options(nostack, readonly, preserves_flags)) };
+    let page = address & !(PAGE - 1);
+    (address != 0).then(|| page..page + 2 * PAGE)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn thread_vector() -> Option<Range<u64>> {
+    None
+}
+
+/// Gives this thread a table of descriptors of its own: a program that closes all it does not know (daemons
+/// do) would close the userfaultfd, and the kernel would serve zeroes from then on. Of the program's
+/// descriptors only standard error is kept, for a last word: who waits for the end of its input or output
+/// must not wait for this thread.
+pub(crate) fn keep_descriptors() {
+    // SAFETY: concerns this thread's descriptors only: after the first call no others. Nothing of the
+    // program has run yet, so that 0 and 1 are what it was started with; they stay taken, lest something of
+    // ours be written to as standard output.
+    unsafe {
+        if libc::unshare(libc::CLONE_FILES) != 0 {
+            return;
+        }
+        let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        if nothing >= 0 {
+            libc::dup3(nothing, 0, libc::O_CLOEXEC);
+            libc::dup3(nothing, 1, libc::O_CLOEXEC);
+            libc::close(nothing);
+        }
+    }
+}
+
+/// Signals are the program's business: its handlers must not run on the thread that serves its memory.
+pub(crate) fn block_signals() {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is filled before it is used; the calls concern this thread only.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
+    }
+}

@@ -1,0 +1,212 @@
+//! What `overdrive extend` asks for, and building the engine from it.
+
+use crate::{fork, ground};
+use overdrive_pager::engine::{Config, Engine, StoreFaults};
+use overdrive_pager::stats::Stats;
+use overdrive_sys::affinity::{allowed_cpus, pin_current_thread};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// `budget=BYTES,store_bytes=BYTES,dir=ABSOLUTE_DIR[,spin_us=N]`, and for tests
+/// `fail=SEED:READS:WRITES:BAD[:END]`: of a million reads, writes and places so many fail, and after END
+/// reads the engine does.
+pub(crate) const VARIABLE: &str = "OVERDRIVE_EXTEND";
+
+/// How much may be under the pager: addresses for this are set aside, memory only as it is used.
+const MANAGED_BYTES_MAX: u64 = 256 << 30;
+/// About what a wake-up on another, idle processor costs in a virtual machine.
+const SPIN_US: u64 = 60;
+
+#[derive(Debug)]
+pub(crate) struct Setup {
+    budget_bytes: u64,
+    store_bytes: u64,
+    dir: PathBuf,
+    spin: Duration,
+    store_faults: Option<StoreFaults>,
+}
+
+impl Setup {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (mut budget, mut store, mut dir, mut spin_us) = (None, None, None, SPIN_US);
+        let mut store_faults = None;
+        for part in text.split(',') {
+            let (key, value) =
+                part.split_once('=').ok_or_else(|| format!("{VARIABLE}: '{part}' has no value"))?;
+            let number = || value.parse().map_err(|_| format!("{VARIABLE}: {key}={value} is no number"));
+            match key {
+                "budget" => budget = Some(number()?),
+                "store_bytes" => store = Some(number()?),
+                "spin_us" => spin_us = number()?,
+                "fail" => store_faults = Some(parse_faults(value)?),
+                "dir" if value.starts_with('/') => dir = Some(PathBuf::from(value)),
+                "dir" => return Err(format!("{VARIABLE}: dir={value} is not absolute")),
+                _ => return Err(format!("{VARIABLE}: unknown key '{key}'")),
+            }
+        }
+        let missing = |key: &str| format!("{VARIABLE}: {key} is missing");
+        Ok(Self {
+            budget_bytes: budget.ok_or_else(|| missing("budget"))?,
+            store_bytes: store.ok_or_else(|| missing("store_bytes"))?,
+            dir: dir.ok_or_else(|| missing("dir"))?,
+            spin: Duration::from_micros(spin_us),
+            store_faults,
+        })
+    }
+
+    /// Builds the engine and starts its thread.
+    pub(crate) fn start(self) -> Result<(), String> {
+        ground::note_first_thread();
+        let config = Config {
+            budget_bytes: self.budget_bytes,
+            store: store_in(&self.dir)?,
+            store_bytes: self.store_bytes,
+            managed_bytes_max: MANAGED_BYTES_MAX,
+            seed: seed(),
+            spin: self.spin,
+            stats: stats_in(&self.dir)?,
+            store_faults: self.store_faults,
+        };
+        let mut engine = Engine::new(config).map_err(|error| error.to_string())?;
+        fork::end_children_with(engine.stats());
+        let agent = engine.agent().map_err(|error| error.to_string())?;
+        let ready = Arc::new(AtomicU32::new(0));
+        start_thread("overmem-agent", &ready, move |started| {
+            ground::block_signals();
+            ground::keep_descriptors();
+            ground::note_agent();
+            started.fetch_add(1, Ordering::Release);
+            agent.run();
+        })?;
+        while ready.load(Ordering::Acquire) < 1 {
+            std::thread::yield_now();
+        }
+        // After the agent, whose stack it must leave alone.
+        start_thread("overmem", &ready, move |started| serve(engine, started))?;
+        // A thread that starts takes locks of the C library. A program that forks holds them, and waits for
+        // the engine to hear of it: so nothing of the program runs before the thread is done with them.
+        while ready.load(Ordering::Acquire) < 2 {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+fn start_thread(
+    name: &str,
+    ready: &Arc<AtomicU32>,
+    work: impl FnOnce(&AtomicU32) + Send + 'static,
+) -> Result<(), String> {
+    let started = Arc::clone(ready);
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&started));
+    thread.map(drop).map_err(|error| format!("starting a thread: {error}"))
+}
+
+fn parse_faults(value: &str) -> Result<StoreFaults, String> {
+    let numbers: Option<Vec<u64>> = value.split(':').map(|number| number.parse().ok()).collect();
+    match numbers.as_deref() {
+        Some(&[seed, reads, writes, bad]) => Ok(StoreFaults::new(seed, reads, writes, bad)),
+        Some(&[seed, reads, writes, bad, end]) => {
+            Ok(StoreFaults::new(seed, reads, writes, bad).with_end_after(end))
+        }
+        _ => Err(format!("{VARIABLE}: fail={value} is not SEED:READS:WRITES:BAD[:END]")),
+    }
+}
+
+/// Stops the program when it is dropped.
+struct ProgramEndsWithEngine;
+
+impl Drop for ProgramEndsWithEngine {
+    fn drop(&mut self) {
+        // SAFETY: SIGKILL to this very process.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    }
+}
+
+fn serve(mut engine: Engine, started: &AtomicU32) {
+    // Before the engine is dropped, also when it panics: it would give the memory back to the kernel, and
+    // what is away would read as zeroes.
+    let _ends = ProgramEndsWithEngine;
+    ground::block_signals();
+    ground::keep_descriptors();
+    // A thread that wanders between processors takes its wake-ups with it: on a machine with two it halved
+    // the rate of faults. Any place will do, so it is the last of those allowed.
+    if let Some(&last) = allowed_cpus().unwrap_or_default().last() {
+        let _ = pin_current_thread(last);
+    }
+    engine.watch_process(&ground::own_ranges());
+    started.fetch_add(1, Ordering::Release);
+    let forever = AtomicBool::new(false);
+    let outcome = engine.serve(&forever);
+    // Without the engine the program would wait for ever, or read zeroes where its data was: it is stopped.
+    let line = format!("overdrive extend: the engine failed ({outcome:?}); the program is stopped\n");
+    // SAFETY: the bytes are valid for the call.
+    unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+}
+
+/// A file without a name, for this process alone, gone when it ends.
+fn store_in(dir: &Path) -> Result<File, String> {
+    let direct = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(libc::O_TMPFILE | libc::O_EXCL | libc::O_DIRECT)
+        .open(dir);
+    direct.map_err(|error| format!("store in {}: {error}", dir.display()))
+}
+
+fn stats_in(dir: &Path) -> Result<Stats, String> {
+    let path = dir.join(format!("{}.stats", std::process::id()));
+    let told = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    // The same process may have been another program before (exec): its counters end here.
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&path)
+        .map_err(|error| told(&error))?;
+    Stats::create(&file).map_err(|error| told(&error))
+}
+
+/// Different in each process, so that nobody can prepare contents whose marks are equal.
+fn seed() -> u64 {
+    let mut bytes = [0u8; 8];
+    // SAFETY: the buffer is valid for its length. A kernel that gives nothing leaves zeroes, which still
+    // works.
+    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    u64::from_ne_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_is_read() {
+        let setup = Setup::parse("budget=1048576,store_bytes=4096,dir=/x/y,spin_us=3").unwrap();
+        assert_eq!((setup.budget_bytes, setup.store_bytes), (1 << 20, 4096));
+        assert_eq!((setup.dir, setup.spin), (PathBuf::from("/x/y"), Duration::from_micros(3)));
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        for (text, wanted) in [
+            ("budget=1", "store_bytes is missing"),
+            ("budget=x,store_bytes=1,dir=/", "budget=x is no number"),
+            ("budget=1,store_bytes=1,dir=x", "not absolute"),
+            ("colour=1", "unknown key 'colour'"),
+            ("fail=1:2:3", "is not SEED"),
+            ("", "'' has no value"),
+        ] {
+            let message = Setup::parse(text).unwrap_err();
+            assert!(message.contains(wanted), "{text}: {message}");
+        }
+    }
+}

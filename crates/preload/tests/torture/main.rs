@@ -1,0 +1,254 @@
+//! A program that does to its memory all that programs do, under libovermem.so, and checks every page: nothing may
+//! be lost, whatever the mix. It runs itself again with the library preloaded. By seed: `OVERDRIVE_TORTURE_SEED`,
+//! `OVERDRIVE_TORTURE_SECONDS`, `OVERDRIVE_TORTURE_FAIL` (as `fail=` of `OVERDRIVE_EXTEND`) for long runs.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+#![allow(clippy::print_stderr, reason = "a skipped test says why")]
+
+mod memory;
+mod worker;
+
+use memory::{Area, PAGE};
+use overdrive_pager::stats::{Stat, Stats};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+const ROLE: &str = "OVERDRIVE_TORTURE_ROLE";
+const THREADS: u64 = 3;
+const BUDGET: u64 = 32 << 20;
+
+fn skip(name: &str, reason: &str) {
+    eprintln!("skipped: {name}: {reason}");
+    if let Some(log) = std::env::var_os("OVERDRIVE_SKIP_LOG") {
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
+        std::io::Write::write_all(&mut file, format!("{name}: {reason}\n").as_bytes()).unwrap();
+    }
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
+/// The library, as built from the sources that this test was built from.
+fn library() -> PathBuf {
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--locked", "--package", "overdrive-preload"]);
+    build.current_dir(env!("CARGO_MANIFEST_DIR"));
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    assert!(build.status().unwrap().success(), "building libovermem.so");
+    let deps = std::env::current_exe().unwrap();
+    let library = deps.parent().and_then(Path::parent).unwrap().join("libovermem.so");
+    assert!(library.exists(), "{} is missing", library.display());
+    library
+}
+
+/// This program again, in a role, with the library. `None` where the kernel does not permit it.
+fn start(name: &str, role: &str, dir: &Path, more: &str) -> Option<Child> {
+    if let Err(error) = overdrive_sys::uffd::Userfault::new() {
+        skip(name, &error.to_string());
+        return None;
+    }
+    let setup = format!("budget={BUDGET},store_bytes={},dir={}{more}", 1u64 << 30, dir.display());
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "role", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .env("LD_PRELOAD", library())
+        .env("OVERDRIVE_EXTEND", setup)
+        .spawn()
+        .unwrap();
+    Some(child)
+}
+
+/// How it ended. A program that hangs is shown and stopped.
+fn wait(mut child: Child, limit: Duration) -> ExitStatus {
+    let began = Instant::now();
+    while began.elapsed() < limit {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+    for task in tasks.flatten() {
+        let read = |name| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        eprintln!("hangs: {} {} {}", read("comm").trim(), read("wchan"), read("syscall").trim());
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    panic!("the program hung for {limit:?}");
+}
+
+fn stats(dir: &Path, pid: u32) -> Stats {
+    let file = std::fs::OpenOptions::new().read(true).open(dir.join(format!("{pid}.stats"))).unwrap();
+    Stats::open(&file).unwrap()
+}
+
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+#[test]
+fn nothing_is_lost() {
+    let dir = scratch();
+    let seconds = number("OVERDRIVE_TORTURE_SECONDS", 10);
+    let fail = std::env::var("OVERDRIVE_TORTURE_FAIL").map_or(String::new(), |fail| format!(",fail={fail}"));
+    let Some(child) = start("nothing_is_lost", "torture", dir.path(), &fail) else { return };
+    let pid = child.id();
+    let status = wait(child, Duration::from_secs(seconds + 120));
+    let stats = stats(dir.path(), pid);
+    for stat in [Stat::Faults, Stat::Evicted, Stat::Loads, Stat::Rescues, Stat::Written, Stat::StoreErrors] {
+        eprintln!("torture: {} {}", stat.name(), stats.get(stat));
+    }
+    assert!(status.success(), "{status}");
+    assert!(stats.get(Stat::Evicted) > 1000 && stats.get(Stat::Loads) > 100, "the pager had nothing to do");
+    assert_eq!(stats.get(Stat::Lost), 0);
+}
+
+#[test]
+fn transient_failures_of_the_store_lose_nothing() {
+    let dir = scratch();
+    let name = "transient_failures_of_the_store_lose_nothing";
+    let Some(child) = start(name, "failing", dir.path(), ",fail=3:20000:200000:0") else { return };
+    let pid = child.id();
+    assert!(wait(child, Duration::from_secs(120)).success());
+    let stats = stats(dir.path(), pid);
+    assert!(stats.get(Stat::StoreErrors) > 10, "nothing failed");
+    assert_eq!(stats.get(Stat::Lost), 0);
+}
+
+#[test]
+fn a_lost_page_is_sigbus_where_it_is_touched_and_never_zeroes() {
+    let dir = scratch();
+    let name = "a_lost_page_is_sigbus_where_it_is_touched_and_never_zeroes";
+    let Some(child) = start(name, "lost", dir.path(), ",fail=5:0:0:1000") else { return };
+    let pid = child.id();
+    assert!(wait(child, Duration::from_secs(120)).success());
+    assert!(stats(dir.path(), pid).get(Stat::Lost) > 0);
+}
+
+#[test]
+fn a_store_that_takes_nothing_leaves_the_program_running() {
+    let dir = scratch();
+    let name = "a_store_that_takes_nothing_leaves_the_program_running";
+    let Some(child) = start(name, "failing", dir.path(), ",fail=9:0:1000000:0") else { return };
+    let pid = child.id();
+    assert!(wait(child, Duration::from_secs(120)).success());
+    let stats = stats(dir.path(), pid);
+    assert_eq!((stats.get(Stat::Written), stats.get(Stat::Lost)), (0, 0));
+}
+
+#[test]
+fn a_program_without_its_engine_is_stopped_and_leaves_nothing() {
+    let dir = scratch();
+    let name = "a_program_without_its_engine_is_stopped_and_leaves_nothing";
+    let Some(child) = start(name, "failing", dir.path(), ",fail=1:0:0:0:500") else { return };
+    let pid = child.id();
+    let status = wait(child, Duration::from_secs(120));
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL), "{status}");
+    let left: Vec<_> =
+        std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, [std::ffi::OsString::from(format!("{pid}.stats"))], "the store has no name");
+}
+
+#[test]
+fn a_program_may_close_descriptors_that_it_does_not_know() {
+    let dir = scratch();
+    let name = "a_program_may_close_descriptors_that_it_does_not_know";
+    let Some(child) = start(name, "closing", dir.path(), "") else { return };
+    let pid = child.id();
+    assert!(wait(child, Duration::from_secs(120)).success());
+    assert!(stats(dir.path(), pid).get(Stat::ReadAheadUsed) > 1000);
+}
+
+/// Not a test by itself: what the program started by the others does.
+#[test]
+fn role() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("torture") => torture(),
+        Ok("failing") => assert_eq!(fill_and_check().1, [0; 0]),
+        Ok("lost") => lose(),
+        Ok("closing") => close_all_and_check(),
+        _ => {}
+    }
+}
+
+fn torture() {
+    let seed = number("OVERDRIVE_TORTURE_SEED", 1);
+    let seconds = number("OVERDRIVE_TORTURE_SECONDS", 10);
+    eprintln!("torture: seed {seed}, {seconds} s");
+    worker::install_handler();
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let threads: Vec<_> = (0..THREADS)
+        .map(|index| {
+            std::thread::spawn(move || {
+                let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+                let mut worker = worker::Worker::new(seed, index + 1, &dir);
+                while Instant::now() < end {
+                    worker.step();
+                }
+                worker.finish();
+                worker.steps
+            })
+        })
+        .collect();
+    let steps: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    eprintln!("torture: {steps} steps");
+}
+
+/// Twice the budget, each page written, checked, changed and checked again. Returns which pages were lost.
+fn fill_and_check() -> (Area, Vec<usize>) {
+    let mut area = Area::new(2 * BUDGET as usize / PAGE);
+    let mut readable = vec![true; area.len()];
+    for round in 1..4u64 {
+        #[allow(clippy::needless_range_loop, reason = "the page number is what it is about")]
+        for page in 0..area.len() {
+            if round == 1 {
+                area.write(page, page as u64 + 1);
+            } else if readable[page] && is_readable(&mut area, page) {
+                area.check(page).unwrap();
+                if page % 3 == 0 {
+                    area.stamp(page, round);
+                }
+            } else {
+                readable[page] = false;
+            }
+        }
+    }
+    let lost = (0..area.len()).filter(|&page| !readable[page]).collect();
+    (area, lost)
+}
+
+/// Whether the page can be read at all. The kernel is asked, which says EFAULT where the program would get SIGBUS.
+fn is_readable(area: &mut Area, page: usize) -> bool {
+    use std::io::{Read, Write};
+    let (mut from, mut to) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut sink = [0; 64];
+    from.write(&area.bytes(page, 1)[..64]).and_then(|sent| to.read(&mut sink[..sent])).is_ok()
+}
+
+/// Finds lost pages, and touches one: this thread must get SIGBUS.
+fn lose() {
+    let (area, lost) = fill_and_check();
+    let page = *lost.first().expect("a lost page");
+    // SAFETY: the child only touches memory and ends; it dies of the signal.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let _ = area.check(page);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: the status is valid for the call.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGBUS, "status {status:#x}");
+}
+
+/// As daemons do.
+fn close_all_and_check() {
+    // SAFETY: whoever uses these descriptors in this process is what this is about.
+    unsafe { libc::close_range(3, u32::MAX, 0) };
+    assert_eq!(fill_and_check().1, [0; 0]);
+}

@@ -1,0 +1,439 @@
+//! A density record as a page of tables and charts: the study's table, ratios, trials, classes, instances.
+
+use super::{Backing, DensityRecord, Figures, Measured, Trial};
+use crate::page::{LineChart, Page, Scale, Section, Table};
+use crate::record::Status;
+use overdrive_base::size::format_size;
+use overdrive_base::time::{format_duration, format_ns};
+use std::time::Duration;
+
+/// The whole record.
+#[must_use]
+pub fn page(record: &DensityRecord) -> Page {
+    let mut sections = vec![result(record)];
+    sections.extend(ratios(record));
+    sections.push(curves(record));
+    for backing in &record.backings {
+        sections.push(trials(backing));
+        sections.extend(backing.telling().and_then(|trial| classes(backing, trial)));
+        sections.extend(backing.telling().and_then(|trial| instances(backing, trial)));
+    }
+    sections.push(method(record));
+    sections.retain(|section| {
+        !section.tables.is_empty() || !section.notes.is_empty() || !section.charts.is_empty()
+    });
+    Page {
+        kind: "Overdrive density".to_owned(),
+        title: title(record),
+        lead: lead(record),
+        warnings: warnings(record),
+        sections,
+    }
+}
+
+fn title(record: &DensityRecord) -> String {
+    let each = |backing: &Backing| {
+        let at_least = if backing.searched && backing.failed.is_none() { "at least " } else { "" };
+        match backing.searched {
+            true => format!("{} {at_least}{}", backing.name, backing.held),
+            false => {
+                let held = if backing.held > 0 { "holds" } else { "does not hold" };
+                let tried = backing.trials.last().map_or(0, |trial| trial.instances);
+                format!("{} {held} {tried}", backing.name)
+            }
+        }
+    };
+    let parts: Vec<String> = record.backings.iter().map(each).collect();
+    format!("Instances inside the objective: {}", parts.join(", "))
+}
+
+fn lead(record: &DensityRecord) -> Vec<String> {
+    let load = &record.load;
+    let limits: Vec<String> = record
+        .objective
+        .iter()
+        .map(|limit| format!("{} {}", limit.figure, format_ns(limit.limit_ns)))
+        .collect();
+    let whose = if record.judge == "each" { "for each instance" } else { "over the fleet" };
+    let dram = record.dram_bytes.map_or("all the machine has".to_owned(), format_size);
+    vec![
+        format!("Objective: {} {whose}", limits.join(", ")),
+        format!(
+            "Each instance: {}, {} records of {}, {} requests/s, {} % GET, influence {} (the hottest quarter of the \
+             keys gets {:.0} % of the requests)",
+            record.instance,
+            load.records,
+            format_size(load.value_bytes),
+            load.rate_per_s,
+            load.get_percent,
+            load.influence,
+            load.hot_quarter_percent
+        ),
+        format!(
+            "DRAM for all: {dram}{}",
+            record.swap_bytes.map(|bytes| format!("; swap {}", format_size(bytes))).unwrap_or_default()
+        ),
+    ]
+}
+
+fn warnings(record: &DensityRecord) -> Vec<String> {
+    match &record.status {
+        Status::Complete => Vec::new(),
+        Status::Interrupted => vec!["Interrupted: only what was measured until then".to_owned()],
+        Status::Failed { reason } => vec![format!("Failed: {reason}")],
+    }
+}
+
+fn ns(value: Option<u64>) -> String {
+    value.map_or("-".to_owned(), format_ns)
+}
+
+/// The table of the study: one row for each backing.
+fn result(record: &DensityRecord) -> Section {
+    let header = ["backing", "instances", "average", "99 %", "peak", "requests/s", "memory each"];
+    let row = |backing: &Backing| {
+        let trial = backing.telling();
+        let measured = trial.and_then(|trial| trial.measured.as_ref());
+        let latency = measured.map(|measured| measured.latency.clone()).unwrap_or_default();
+        let instances = match (backing.searched, trial) {
+            (true, _) => backing.held.to_string(),
+            (false, Some(trial)) => format!("{} (given)", trial.instances),
+            (false, None) => "-".to_owned(),
+        };
+        vec![
+            backing.name.clone(),
+            instances,
+            ns(latency.avg_ns),
+            ns(latency.p99_ns),
+            ns(latency.max_ns),
+            measured.map_or("-".to_owned(), |measured| format!("{:.0}", measured.answered_per_s)),
+            measured.and_then(|measured| measured.footprint_bytes).map_or("-".to_owned(), format_size),
+        ]
+    };
+    let mut notes = Vec::new();
+    for backing in &record.backings {
+        match (&backing.edge, backing.failed) {
+            (Some(edge), Some(failed)) => notes.push(format!("{}: not with {failed}. {edge}.", backing.name)),
+            _ if backing.searched => {
+                notes.push(format!("{}: the search ended at its maximum, not at an edge.", backing.name));
+            }
+            _ => notes
+                .extend(backing.trials.last().map(|trial| format!("{}: {}.", backing.name, trial.verdict))),
+        }
+    }
+    Section {
+        heading: "Result".to_owned(),
+        notes,
+        charts: Vec::new(),
+        tables: vec![Table {
+            label: "Instances and latency by backing".to_owned(),
+            header: header.map(str::to_owned).to_vec(),
+            rows: record.backings.iter().map(row).collect(),
+        }],
+    }
+}
+
+/// How two backings compare at a number of instances that both were measured with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ratio {
+    /// The one that is put on top.
+    pub over: String,
+    /// The one below.
+    pub under: String,
+    /// The number of instances of the latencies; none when no number was measured on both.
+    pub at_instances: Option<u32>,
+    /// Average latency of the first over that of the second.
+    pub average: Option<f64>,
+    /// The same of the 99th percentile.
+    pub p99: Option<f64>,
+    /// The same of the peak.
+    pub max: Option<f64>,
+    /// Instances of the first over those of the second, both searched for.
+    pub instances: Option<f64>,
+}
+
+/// Every later backing against every earlier one, as the study states its results.
+#[must_use]
+pub fn compare_backings(record: &DensityRecord) -> Vec<Ratio> {
+    let mut ratios = Vec::new();
+    for (at, under) in record.backings.iter().enumerate() {
+        for over in &record.backings[at + 1..] {
+            ratios.push(ratio(over, under));
+        }
+    }
+    ratios
+}
+
+fn ratio(over: &Backing, under: &Backing) -> Ratio {
+    let find = |backing: &'_ Backing, instances: u32| -> Option<Figures> {
+        let mut trials = backing.trials.iter().filter(|trial| trial.instances == instances);
+        trials.find_map(|trial| Some(trial.measured.as_ref()?.latency.clone()))
+    };
+    let both = over.trials.iter().filter(|trial| trial.measured.is_some()).map(|trial| trial.instances);
+    let at_instances = both.filter(|instances| find(under, *instances).is_some()).max();
+    let figures = at_instances.and_then(|at| Some((find(over, at)?, find(under, at)?)));
+    let divide = |of: fn(&Figures) -> Option<u64>| {
+        let (over, under) = figures.as_ref()?;
+        Some(of(over)? as f64 / of(under)?.max(1) as f64)
+    };
+    let searched = over.searched && under.searched && under.held > 0;
+    Ratio {
+        over: over.name.clone(),
+        under: under.name.clone(),
+        at_instances,
+        average: divide(|figures| figures.avg_ns),
+        p99: divide(|figures| figures.p99_ns),
+        max: divide(|figures| figures.max_ns),
+        instances: searched.then(|| f64::from(over.held) / f64::from(under.held)),
+    }
+}
+
+fn ratios(record: &DensityRecord) -> Option<Section> {
+    let ratios = compare_backings(record);
+    if ratios.is_empty() {
+        return None;
+    }
+    let header = ["ratio", "at instances", "average", "99 %", "peak", "instances held"];
+    let times = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}x"));
+    let row = |ratio: &Ratio| {
+        vec![
+            format!("{} over {}", ratio.over, ratio.under),
+            ratio.at_instances.map_or("-".to_owned(), |at| at.to_string()),
+            times(ratio.average),
+            times(ratio.p99),
+            times(ratio.max),
+            times(ratio.instances),
+        ]
+    };
+    Some(Section {
+        heading: "Side by side".to_owned(),
+        notes: vec![
+            "Latencies at the largest number of instances measured on both; above 1 the first is slower, or holds more."
+                .to_owned(),
+        ],
+        charts: Vec::new(),
+        tables: vec![Table {
+            label: "Ratios between backings".to_owned(),
+            header: header.map(str::to_owned).to_vec(),
+            rows: ratios.iter().map(row).collect(),
+        }],
+    })
+}
+
+fn trials(backing: &Backing) -> Section {
+    let header = [
+        "instances",
+        "average",
+        "50 %",
+        "95 %",
+        "99 %",
+        "99.9 %",
+        "peak",
+        "spread",
+        "requests/s",
+        "CPU",
+        "from swap",
+    ];
+    let row = |trial: &Trial| {
+        let mut cells = vec![trial.instances.to_string()];
+        match &trial.measured {
+            None => cells.resize(header.len(), "-".to_owned()),
+            Some(measured) => cells.extend(trial_cells(measured)),
+        }
+        cells
+    };
+    let mut rows: Vec<&Trial> = backing.trials.iter().collect();
+    rows.sort_by_key(|trial| trial.instances);
+    let notes = rows.iter().map(|trial| format!("{}: {}", trial.instances, trial.verdict)).collect();
+    Section {
+        heading: format!("Every number tried: {}", backing.name),
+        notes,
+        charts: Vec::new(),
+        tables: vec![Table {
+            label: format!("Trials on {}", backing.name),
+            header: header.map(str::to_owned).to_vec(),
+            rows: rows.into_iter().map(row).collect(),
+        }],
+    }
+}
+
+fn trial_cells(measured: &Measured) -> Vec<String> {
+    let latency = &measured.latency;
+    let averages: Vec<u64> = measured.iterations.iter().filter_map(|one| one.avg_ns).collect();
+    let spread = match (averages.iter().min(), averages.iter().max()) {
+        (Some(low), Some(high)) if averages.len() > 1 && *low > 0 => {
+            format!("{:.0} %", (*high as f64 / *low as f64 - 1.0) * 100.0)
+        }
+        _ => "-".to_owned(),
+    };
+    vec![
+        ns(latency.avg_ns),
+        ns(latency.p50_ns),
+        ns(latency.p95_ns),
+        ns(latency.p99_ns),
+        ns(latency.p99_9_ns),
+        ns(latency.max_ns),
+        spread,
+        format!("{:.0}", measured.answered_per_s),
+        format!("{:.0} %", measured.cpu_percent),
+        format!("{}/s", format_size(measured.swap_in_bytes_per_s as u64)),
+    ]
+}
+
+fn classes(backing: &Backing, trial: &Trial) -> Option<Section> {
+    let measured = trial.measured.as_ref().filter(|measured| !measured.classes.is_empty())?;
+    let header =
+        ["class", "instances", "average", "99 %", "peak", "limit", "in DRAM", "most", "in swap", "met limit"];
+    let size = |value: Option<u64>| value.map_or("-".to_owned(), format_size);
+    let row = |class: &super::ClassMeasured| {
+        vec![
+            class.name.clone(),
+            class.instances.to_string(),
+            ns(class.latency.avg_ns),
+            ns(class.latency.p99_ns),
+            ns(class.latency.max_ns),
+            size(class.group.limit_bytes),
+            size(class.group.usage_bytes),
+            size(class.group.usage_max_bytes),
+            size(class.group.swap_bytes),
+            class.group.limit_hits.map_or("-".to_owned(), |hits| hits.to_string()),
+        ]
+    };
+    Some(Section {
+        heading: format!("Classes: {}, {} instances", backing.name, trial.instances),
+        notes: vec![
+            "Limits and memory are the kernel's own counters after the measurement; the most includes the time before the \
+             limit was set."
+                .to_owned(),
+        ],
+        charts: Vec::new(),
+        tables: vec![Table {
+            label: "Classes".to_owned(),
+            header: header.map(str::to_owned).to_vec(),
+            rows: measured.classes.iter().map(row).collect(),
+        }],
+    })
+}
+
+fn instances(backing: &Backing, trial: &Trial) -> Option<Section> {
+    let measured = trial.measured.as_ref()?;
+    let header = ["instance", "average", "50 %", "95 %", "99 %", "99.9 %", "peak", "unanswered"];
+    let rows = measured.instances.iter().enumerate().map(|(at, one)| {
+        let latency = &one.latency;
+        let class = one.class.as_ref().map(|class| format!(" {class}")).unwrap_or_default();
+        let figures = [
+            latency.avg_ns,
+            latency.p50_ns,
+            latency.p95_ns,
+            latency.p99_ns,
+            latency.p99_9_ns,
+            latency.max_ns,
+        ];
+        let mut cells = vec![format!("{at}{class}")];
+        cells.extend(figures.map(ns));
+        cells.push(one.unanswered.to_string());
+        cells
+    });
+    Some(Section {
+        heading: format!("Each instance: {}, {} instances", backing.name, trial.instances),
+        notes: vec![format!(
+            "The load itself: {:.0} requests/s sent of {:.0} asked; it was {} late on average, {} at 99 %; answers took {} \
+             from the write on.",
+            measured.sent_per_s,
+            measured.asked_per_s,
+            ns(measured.late.avg_ns),
+            ns(measured.late.p99_ns),
+            ns(measured.service.avg_ns)
+        )],
+        charts: Vec::new(),
+        tables: vec![Table {
+            label: "Instances".to_owned(),
+            header: header.map(str::to_owned).to_vec(),
+            rows: rows.collect(),
+        }],
+    })
+}
+
+fn method(record: &DensityRecord) -> Section {
+    let load = &record.load;
+    let time = |seconds: f64| format_duration(Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+    let mut notes = vec![format!(
+        "Every request has its time; latency counts from there to the answer, so a stall is charged to all that it holds \
+         up. Warm-up {}, then {} x {}, taken together; the spread is that of their averages.",
+        time(load.warmup_s),
+        load.iterations,
+        time(load.runtime_s)
+    )];
+    notes.extend(record.notes.iter().cloned());
+    notes.push(format!("Took {}.", time(record.elapsed_s)));
+    Section { heading: "Method".to_owned(), notes, ..Section::default() }
+}
+
+/// The study's charts: latency, worst case and throughput over the number of instances, a line for each
+/// backing.
+fn curves(record: &DensityRecord) -> Section {
+    let lines = |of: fn(&Measured) -> Option<f64>| -> Vec<(String, Vec<(f64, f64)>)> {
+        let line = |backing: &Backing| {
+            let mut points: Vec<(f64, f64)> = backing
+                .trials
+                .iter()
+                .filter_map(|trial| Some((f64::from(trial.instances), of(trial.measured.as_ref()?)?)))
+                .collect();
+            points.sort_by(|one, other| one.0.total_cmp(&other.0));
+            (backing.name.clone(), points)
+        };
+        record.backings.iter().map(line).filter(|line| !line.1.is_empty()).collect()
+    };
+    let latency = |id: &str, title: &str, of| chart(id, title, "latency, us", true, lines(of));
+    let charts = [
+        latency("average", "Average latency", |one| Some(one.latency.avg_ns?.max(1) as f64 / 1000.0)),
+        latency("p99", "Latency of 99 %", |one| Some(one.latency.p99_ns?.max(1) as f64 / 1000.0)),
+        latency("peak", "Worst case", |one| Some(one.latency.max_ns?.max(1) as f64 / 1000.0)),
+        chart("throughput", "Throughput", "requests/s", false, lines(|one| Some(one.answered_per_s))),
+    ];
+    Section {
+        heading: "Over the number of instances".to_owned(),
+        charts: charts.into_iter().flatten().collect(),
+        ..Section::default()
+    }
+}
+
+fn chart(
+    id: &str,
+    title: &str,
+    y: &'static str,
+    logarithmic: bool,
+    lines: Vec<(String, Vec<(f64, f64)>)>,
+) -> Option<LineChart> {
+    let points: Vec<(f64, f64)> = lines.iter().flat_map(|line| line.1.iter().copied()).collect();
+    if points.is_empty() {
+        return None;
+    }
+    let largest = points.iter().map(|point| point.0).fold(1.0, f64::max);
+    let (low, high) =
+        points.iter().fold((f64::MAX, 0.0_f64), |(low, high), point| (low.min(point.1), high.max(point.1)));
+    let step = (largest / 8.0).ceil().max(1.0);
+    let mut ticks: Vec<f64> = (0..=8).map(|at| f64::from(at) * step).take_while(|at| *at < largest).collect();
+    ticks.push(largest);
+    let label = |at: f64| match at {
+        1e6.. => format!("{:.0} M", at / 1e6),
+        1e4.. => format!("{:.0} k", at / 1e3),
+        _ => format!("{at:.0}"),
+    };
+    let y_ticks: Vec<f64> = if logarithmic {
+        let first = low.max(1e-3).log10().floor() as i32;
+        let last = (high.max(1e-3).log10().ceil() as i32).max(first + 1);
+        (first..=last).map(|exponent| 10f64.powi(exponent)).collect()
+    } else {
+        (0..=5).map(|at| high.max(1.0) / 5.0 * f64::from(at)).collect()
+    };
+    let labelled = |ticks: Vec<f64>| ticks.into_iter().map(|at| (at, label(at))).collect();
+    Some(LineChart {
+        id: id.to_owned(),
+        title: title.to_owned(),
+        description: format!("{title} against the number of instances, one line for each backing."),
+        x: Scale { name: "instances", logarithmic: false, ticks: labelled(ticks) },
+        y: Scale { name: y, logarithmic, ticks: labelled(y_ticks) },
+        lines,
+    })
+}

@@ -1,0 +1,130 @@
+//! A density record read back, its ratios, and its page.
+
+use super::*;
+use crate::render;
+use crate::render::text::TextOptions;
+
+fn figures(avg_us: u64) -> Figures {
+    Figures {
+        samples: 1000,
+        avg_ns: Some(avg_us * 1000),
+        p50_ns: Some(avg_us * 900),
+        p95_ns: Some(avg_us * 2000),
+        p99_ns: Some(avg_us * 5000),
+        p99_9_ns: Some(avg_us * 20_000),
+        max_ns: Some(avg_us * 100_000),
+    }
+}
+
+fn trial(instances: u32, avg_us: u64, held: bool) -> Trial {
+    let measured = Measured {
+        asked_per_s: 2000.0 * f64::from(instances),
+        sent_per_s: 2000.0 * f64::from(instances),
+        answered_per_s: 1999.0 * f64::from(instances),
+        latency: figures(avg_us),
+        histogram: String::new(),
+        gets: figures(avg_us),
+        sets: figures(avg_us),
+        service: figures(avg_us),
+        late: figures(1),
+        iterations: vec![figures(avg_us), figures(avg_us + 1)],
+        instances: vec![Instance { class: None, latency: figures(avg_us), unanswered: 0, errors: 0 }],
+        classes: Vec::new(),
+        cpu_percent: 50.0,
+        stolen_percent: 0.0,
+        swap_in_bytes_per_s: 0.0,
+        swap_out_bytes_per_s: 0.0,
+        disk: None,
+        disk_busy_percent: None,
+        footprint_bytes: Some(300 << 20),
+        group: Some(Group::default()),
+    };
+    let verdict = if held { "the objective holds" } else { "instance 0: avg too much" };
+    Trial { instances, held, verdict: verdict.to_owned(), fill_s: 1.0, measured: Some(measured) }
+}
+
+fn record() -> DensityRecord {
+    let backing = |name: &str, held, failed, trials| Backing {
+        name: name.to_owned(),
+        searched: true,
+        held,
+        failed,
+        edge: failed.map(|_| "why it failed".to_owned()),
+        trials,
+    };
+    DensityRecord {
+        schema: SCHEMA.to_owned(),
+        tool: Tool { name: "overdrive".to_owned(), version: "0".to_owned() },
+        command: vec!["overdrive".to_owned()],
+        started_at: "2026-01-01T00:00:00Z".to_owned(),
+        elapsed_s: 100.0,
+        status: Status::Complete,
+        seed: 1,
+        host: Host { digest: String::new(), facts: Vec::new() },
+        kind: "process".to_owned(),
+        instance: "redis-server 7".to_owned(),
+        load: Load {
+            records: 1000,
+            value_bytes: 1024,
+            rate_per_s: 2000.0,
+            get_percent: 70,
+            influence: 10.0,
+            hot_quarter_percent: 42.0,
+            warmup_s: 1.0,
+            runtime_s: 2.0,
+            iterations: 2,
+            threads: 1,
+        },
+        objective: vec![Limit { figure: "avg".to_owned(), limit_ns: 50_000 }],
+        judge: "each".to_owned(),
+        dram_bytes: Some(1 << 30),
+        swap_bytes: Some(4 << 30),
+        classes: Vec::new(),
+        notes: vec!["a note".to_owned()],
+        backings: vec![
+            backing("dram", 4, Some(5), vec![trial(2, 20, true), trial(4, 25, true)]),
+            backing("swap", 6, None, vec![trial(2, 40, true), trial(6, 45, true), trial(4, 50, true)]),
+        ],
+    }
+}
+
+#[test]
+fn a_record_reads_back_and_others_are_refused() {
+    let record = record();
+    let text = record.to_json_pretty().unwrap();
+    assert!(DensityRecord::is_one(&text));
+    assert_eq!(DensityRecord::from_json(&text).unwrap(), record);
+    let newer = text.replace(SCHEMA, "overdrive.density/2");
+    assert!(DensityRecord::is_one(&newer));
+    assert!(DensityRecord::from_json(&newer).unwrap_err().to_string().contains("newer"));
+    for text in ["", "{}", "{\"schema\": \"overdrive.record/1\"}"] {
+        assert!(!DensityRecord::is_one(text) && DensityRecord::from_json(text).is_err());
+    }
+}
+
+#[test]
+fn ratios_are_taken_at_a_number_measured_on_both() {
+    let ratios = show::compare_backings(&record());
+    assert_eq!(ratios.len(), 1);
+    assert_eq!(ratios[0].at_instances, Some(4));
+    assert_eq!((ratios[0].average, ratios[0].instances), (Some(2.0), Some(1.5)));
+    let mut apart = record();
+    apart.backings[0].trials.clear();
+    assert_eq!(show::compare_backings(&apart)[0].average, None);
+}
+
+#[test]
+fn the_page_fits_a_terminal_and_says_the_result() {
+    let mut record = record();
+    let text = render::text::page(&show::page(&record), TextOptions::default());
+    assert!(text.starts_with("Instances inside the objective: dram 4, swap at least 6\n"), "{text}");
+    assert!(text.contains("dram: not with 5. why it failed."), "{text}");
+    assert!(text.contains("swap over dram") && text.contains("2.00x") && text.contains("1.50x"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let html = render::html::page(&show::page(&record)).unwrap();
+    assert_eq!(html.matches("<figure>").count(), 4);
+    record.backings.iter_mut().for_each(|backing| backing.trials.clear());
+    record.status = Status::Interrupted;
+    let text = render::text::page(&show::page(&record), TextOptions::default());
+    assert!(text.contains("! Interrupted"), "{text}");
+}

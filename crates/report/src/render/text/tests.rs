@@ -1,0 +1,81 @@
+//! Snapshots at 80 columns, and what must hold at every width.
+
+use super::*;
+use crate::compare::compare;
+use crate::fixtures;
+use crate::verdict::judge_all;
+use proptest::prelude::*;
+
+fn judged(mut record: Record) -> Record {
+    judge_all(&mut record);
+    record
+}
+
+fn at_80(text: &str) -> &str {
+    let long: Vec<&str> =
+        text.lines().filter(|line| line.chars().count() > 80 && line.trim().contains(' ')).collect();
+    assert!(long.is_empty(), "wider than 80 columns: {long:#?}");
+    text
+}
+
+#[test]
+fn an_optane_at_80_columns() {
+    insta::assert_snapshot!(at_80(&record(&judged(fixtures::optane()), TextOptions::default())));
+}
+
+#[test]
+fn the_reference_machine_at_80_columns() {
+    insta::assert_snapshot!(at_80(&record(&judged(fixtures::virtio()), TextOptions::default())));
+}
+
+#[test]
+fn an_interrupted_run_at_80_columns() {
+    insta::assert_snapshot!(at_80(&record(&judged(fixtures::interrupted()), TextOptions::default())));
+}
+
+#[test]
+fn a_run_that_failed_at_once() {
+    insta::assert_snapshot!(at_80(&record(&judged(fixtures::empty()), TextOptions::default())));
+}
+
+#[test]
+fn a_search_at_80_columns() {
+    insta::assert_snapshot!(at_80(&record(&judged(fixtures::searched()), TextOptions::default())));
+}
+
+#[test]
+fn a_surface_at_80_columns() {
+    insta::assert_snapshot!(at_80(&record(&judged(fixtures::surface()), TextOptions::default())));
+}
+
+#[test]
+fn a_comparison_at_80_columns() {
+    let compared = compare(&fixtures::optane(), &fixtures::virtio());
+    insta::assert_snapshot!(at_80(&comparison(&compared, TextOptions::default())));
+}
+
+#[test]
+fn colour_adds_nothing_but_colour() {
+    let record = judged(fixtures::virtio());
+    let plain = super::record(&record, TextOptions::default());
+    let coloured = super::record(&record, TextOptions { width: 80, colour: true });
+    assert!(coloured.contains("\x1b[1m") && !plain.contains('\x1b'));
+    let mut stripped = String::new();
+    let mut rest = coloured.as_str();
+    while let Some((before, after)) = rest.split_once("\x1b[") {
+        stripped += before;
+        rest = after.split_once('m').unwrap().1;
+    }
+    assert_eq!(stripped + rest, plain);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn tables_fit_any_width(width in 70usize..200) {
+        let text = record(&judged(fixtures::virtio()), TextOptions { width, colour: false });
+        for line in text.lines().filter(|line| !line.contains("  fix:") && !line.contains('/')) {
+            prop_assert!(line.chars().count() <= width, "{}", line);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The memory that I/O goes to: one contiguous, page-aligned mapping cut into equal slots, on huge pages
+//! where the system has them.
+
+use crate::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+const HUGE_PAGE: usize = 2 << 20;
+
+/// What backs the arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backing {
+    /// Pages of the huge-page pool (hugetlbfs).
+    HugeTlb,
+    /// Ordinary memory, with transparent huge pages asked for.
+    Transparent,
+}
+
+/// `slots` buffers of `slot_bytes` each.
+#[derive(Debug)]
+pub struct Arena {
+    base: NonNull<u8>,
+    mapped_bytes: usize,
+    slot_bytes: usize,
+    slots: usize,
+    backing: Backing,
+}
+
+// SAFETY: the arena owns its mapping alone; a `NonNull` is not `Send` only because it might be shared.
+unsafe impl Send for Arena {}
+
+impl Arena {
+    /// Maps and populates memory for `slots` buffers of `slot_bytes` bytes (rounded up to whole pages).
+    ///
+    /// # Errors
+    /// ENOMEM when the memory is not to be had, EINVAL when the size overflows or is zero.
+    pub fn new(slots: usize, slot_bytes: usize) -> Result<Self, Errno> {
+        let slot_bytes = slot_bytes.checked_next_multiple_of(4096).ok_or(Errno::INVAL)?;
+        let mapped_bytes = Self::mapped_bytes_for(slots, slot_bytes).ok_or(Errno::INVAL)?;
+        let (base, backing) = match map(mapped_bytes, MapFlags::HUGETLB | MapFlags::HUGE_2MB) {
+            Ok(base) => (base, Backing::HugeTlb),
+            Err(_) => (map(mapped_bytes, MapFlags::empty())?, Backing::Transparent),
+        };
+        let mut arena = Self { base, mapped_bytes, slot_bytes, slots, backing };
+        arena.touch();
+        Ok(arena)
+    }
+
+    /// Bytes that so many buffers of so many bytes are mapped with; none for nothing, or for too much.
+    pub(crate) fn mapped_bytes_for(slots: usize, slot_bytes: usize) -> Option<usize> {
+        let slot_bytes = slot_bytes.checked_next_multiple_of(4096)?;
+        let wanted = slots.checked_mul(slot_bytes).filter(|&bytes| bytes > 0)?;
+        wanted.checked_next_multiple_of(HUGE_PAGE)
+    }
+
+    /// Asks for huge pages and touches each page, so that no page fault falls into a measurement.
+    fn touch(&mut self) {
+        if self.backing == Backing::Transparent {
+            // SAFETY: the range is exactly our own mapping; the advice changes only its page size.
+            let _ = unsafe { madvise(self.base.as_ptr().cast(), self.mapped_bytes, Advice::LinuxHugepage) };
+        }
+        self.all_mut().fill(0);
+    }
+
+    /// All slots as one slice.
+    pub fn all_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is `mapped_bytes` long, readable, writable and zeroed by the kernel, lives as
+        // long as `self`, and `&mut self` makes this the only reference into it.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.mapped_bytes) }
+    }
+
+    /// The buffer of one slot.
+    ///
+    /// # Panics
+    /// When there is no such slot: a defect of the caller.
+    pub fn slot_mut(&mut self, slot: usize) -> &mut [u8] {
+        assert!(slot < self.slots, "slot {slot} of {}", self.slots);
+        let slot_bytes = self.slot_bytes;
+        &mut self.all_mut()[slot * slot_bytes..(slot + 1) * slot_bytes]
+    }
+
+    /// The address of one slot, for the ring.
+    pub(crate) fn slot_address(&self, slot: usize) -> u64 {
+        debug_assert!(slot < self.slots);
+        self.base.as_ptr() as u64 + (slot * self.slot_bytes) as u64
+    }
+
+    /// The whole mapping, for registration with a ring.
+    pub(crate) fn extent(&self) -> (*mut c_void, usize) {
+        (self.base.as_ptr().cast(), self.mapped_bytes)
+    }
+
+    /// Bytes in each slot.
+    #[must_use]
+    pub fn slot_bytes(&self) -> usize {
+        self.slot_bytes
+    }
+
+    /// How many slots there are.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// What backs the memory.
+    #[must_use]
+    pub fn backing(&self) -> Backing {
+        self.backing
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `Arena::new` with this length and no reference outlives `self`.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
+    }
+}
+
+fn map(bytes: usize, extra: MapFlags) -> Result<NonNull<u8>, Errno> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new private anonymous mapping at an address of the kernel's choice touches nothing of ours.
+    let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, MapFlags::PRIVATE | extra)? };
+    NonNull::new(base.cast()).ok_or(Errno::NOMEM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_aligned_and_apart() {
+        let mut arena = Arena::new(5, 5000).unwrap();
+        assert_eq!(arena.slot_bytes(), 8192);
+        for slot in 0..5 {
+            arena.slot_mut(slot).fill(slot as u8 + 1);
+            assert_eq!(arena.slot_address(slot) % 4096, 0);
+        }
+        for slot in 0..5 {
+            assert!(arena.slot_mut(slot).iter().all(|&byte| byte == slot as u8 + 1));
+        }
+    }
+
+    #[test]
+    fn impossible_sizes_are_errors() {
+        assert!(Arena::new(0, 4096).is_err());
+        assert!(Arena::new(usize::MAX, 4096).is_err());
+        assert!(Arena::new(1, usize::MAX).is_err());
+    }
+}

@@ -1,0 +1,111 @@
+//! Staging frames: addresses to which pages of a program are moved when they are taken away, and from which
+//! they are written, copied back, or given to the kernel.
+//!
+//! A frame is an address; whether a page stands there only [`crate::page_map`] knows for sure. Touching a
+//! frame without a page would be a fault that nobody answers, so [`Frames::page`] demands the caller's word
+//! and keeps its own note of it.
+
+use crate::Errno;
+use crate::uffd::{PAGE, Userfault};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::ops::Range;
+use std::ptr::NonNull;
+
+const PAGE_BYTES: usize = PAGE as usize;
+
+/// `count` frames of one page each, none of them filled.
+#[derive(Debug)]
+pub struct Frames {
+    base: NonNull<u8>,
+    count: usize,
+    /// Which frames hold a page, a bit each.
+    filled: Vec<u64>,
+}
+
+// SAFETY: the frames own their mapping alone.
+unsafe impl Send for Frames {}
+
+impl Frames {
+    /// Maps the addresses and registers them with `userfault`, so that pages can be moved to them.
+    ///
+    /// # Errors
+    /// ENOMEM when the addresses are not to be had; what registering gave.
+    pub fn new(count: usize, userfault: &Userfault) -> Result<Self, Errno> {
+        let bytes = count.checked_mul(PAGE_BYTES).filter(|&bytes| bytes > 0).ok_or(Errno::INVAL)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new private anonymous mapping where the kernel likes touches nothing of ours.
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags)? };
+        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+        let frames = Self { base, count, filled: vec![0; count.div_ceil(64)] };
+        // SAFETY: the advices concern exactly our own, still empty mapping. A kernel without huge pages
+        // refuses the first, and then there is nothing to turn off.
+        let _ = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxNoHugepage) };
+        // A child does not get the frames: shared pages could not be moved.
+        // SAFETY: as above.
+        unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontFork)? };
+        // SAFETY: nothing but moved pages ever stands here, and they are only touched while noted as filled.
+        unsafe { userfault.register(frames.extent())? };
+        Ok(frames)
+    }
+
+    /// The addresses of all frames.
+    #[must_use]
+    pub fn extent(&self) -> Range<u64> {
+        let start = self.base.as_ptr() as u64;
+        start..start + (self.count as u64) * PAGE
+    }
+
+    /// The address of a frame.
+    #[must_use]
+    pub fn address(&self, frame: u32) -> u64 {
+        assert!((frame as usize) < self.count, "frame {frame} of {}", self.count);
+        self.base.as_ptr() as u64 + u64::from(frame) * PAGE
+    }
+
+    /// How many frames there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Notes that a page was moved to the frame, as [`crate::page_map`] has shown.
+    pub fn note_filled(&mut self, frame: u32) {
+        self.filled[frame as usize / 64] |= 1 << (frame % 64);
+    }
+
+    /// The page in a frame.
+    ///
+    /// # Panics
+    /// When none was noted there: a defect of the caller that would otherwise stop the program for good.
+    #[must_use]
+    pub fn page(&self, frame: u32) -> &[u8] {
+        assert!(self.filled[frame as usize / 64] & (1 << (frame % 64)) != 0, "frame {frame} is empty");
+        // SAFETY: the frame lies in the mapping and holds a page, which stays until `release` takes `&mut
+        // self`.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(frame as usize * PAGE_BYTES), PAGE_BYTES) }
+    }
+
+    /// Forgets the pages of a run of frames, once they were moved on or given up.
+    pub fn note_empty(&mut self, frames: Range<u32>) {
+        frames.for_each(|frame| self.filled[frame as usize / 64] &= !(1 << (frame % 64)));
+    }
+
+    /// Gives the memory of the first `count` frames to the kernel.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn release_front(&mut self, count: usize) -> Result<(), Errno> {
+        let bytes = count.min(self.count) * PAGE_BYTES;
+        self.note_empty(0..count.min(self.count) as u32);
+        // SAFETY: the range lies in our own mapping, and no reference into it is alive beside `&mut self`.
+        unsafe { madvise(self.base.as_ptr().cast(), bytes, Advice::LinuxDontNeed) }
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        // SAFETY: made by `Frames::new` with this length; no reference outlives `self`.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.count * PAGE_BYTES) };
+    }
+}

@@ -1,0 +1,77 @@
+//! Every kernel call Overdrive makes, behind safe types: rings, buffers, files, clock, affinity, usage.
+//!
+//! This is the only crate (besides the preload library, once it exists) in which `unsafe` may stand, and
+//! each block carries its argument. It speaks in slots and owned buffers, never in raw addresses, so that
+//! the layers above can forbid `unsafe`. It decides nothing: policy belongs to the callers.
+
+pub mod affinity;
+pub mod aio;
+pub mod arena;
+pub mod child;
+pub mod clock;
+pub mod disk_stats;
+pub mod file;
+pub mod frames;
+pub mod guest;
+pub mod mapped;
+pub mod memory_group;
+pub mod noise;
+pub mod numa;
+pub mod nvme;
+pub mod owner;
+pub mod page_io;
+pub mod page_map;
+pub mod poll;
+pub mod region;
+pub mod relay;
+pub mod ring;
+pub mod shared_words;
+pub mod swap;
+#[cfg(test)]
+mod test_skip;
+pub mod uffd;
+pub mod usage;
+pub mod vm_counters;
+pub mod volume;
+
+/// An errno as the kernel gave it.
+pub type Errno = rustix::io::Errno;
+
+/// The symbolic name of an errno, such as `EIO`, for messages and records.
+#[must_use]
+pub fn errno_name(errno: i32) -> &'static str {
+    const NAMES: [(i32, &str); 22] = [
+        (libc::EPERM, "EPERM"),
+        (libc::ENOENT, "ENOENT"),
+        (libc::EINTR, "EINTR"),
+        (libc::EIO, "EIO"),
+        (libc::ENXIO, "ENXIO"),
+        (libc::EBADF, "EBADF"),
+        (libc::EAGAIN, "EAGAIN"),
+        (libc::ENOMEM, "ENOMEM"),
+        (libc::EACCES, "EACCES"),
+        (libc::EFAULT, "EFAULT"),
+        (libc::EBUSY, "EBUSY"),
+        (libc::ENODEV, "ENODEV"),
+        (libc::EINVAL, "EINVAL"),
+        (libc::EFBIG, "EFBIG"),
+        (libc::ENOSPC, "ENOSPC"),
+        (libc::EROFS, "EROFS"),
+        (libc::ENODATA, "ENODATA"),
+        (libc::ETIME, "ETIME"),
+        (libc::EREMOTEIO, "EREMOTEIO"),
+        (libc::EILSEQ, "EILSEQ"),
+        (libc::EOPNOTSUPP, "EOPNOTSUPP"),
+        (libc::ETIMEDOUT, "ETIMEDOUT"),
+    ];
+    NAMES.iter().find(|&&(number, _)| number == errno).map_or("errno", |&(_, name)| name)
+}
+
+/// How wide a terminal is, when the stream is one.
+#[must_use]
+pub fn terminal_columns(stream: impl rustix::fd::AsFd) -> Option<usize> {
+    rustix::termios::tcgetwinsize(stream)
+        .ok()
+        .map(|size| usize::from(size.ws_col))
+        .filter(|&columns| columns > 0)
+}

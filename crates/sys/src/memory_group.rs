@@ -1,0 +1,562 @@
+//! Memory control groups of our own: made, limited, verified, filled, counted, removed.
+//!
+//! One for a process, or one for a fleet with a child for each of its members.
+//! Both hierarchies are spoken: version 1's memory controller and version 2. The group is a child of the one
+//! we are in where that is possible, so that a container's own limit stays in force. Its name carries its
+//! owner, so that a later run finds and removes what a killed one left behind.
+
+use crate::owner::Owner;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// A group for one process is named so, followed by its owner.
+const PREFIX: &str = "overdrive-page-";
+
+/// A group for a fleet: then a word of the caller's, a dash, and its owner.
+const FLEET_PREFIX: &str = "overdrive-density-";
+
+/// How deep below a hierarchy's root leftovers are looked for.
+const DEPTH_MAX: usize = 8;
+
+/// Why there is no group.
+#[derive(Debug, Error)]
+pub enum GroupError {
+    /// No hierarchy offers a memory controller.
+    #[error("no memory control group: {0}")]
+    Unavailable(String),
+    /// A file of the group could not be read or written.
+    #[error("{path}: {error}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The kernel took the value but holds another.
+    #[error("{path}: wrote {written}, reads back {found}")]
+    NotKept {
+        /// Which file.
+        path: PathBuf,
+        /// What was written.
+        written: String,
+        /// What it holds.
+        found: String,
+    },
+}
+
+/// Which control-group interface is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// The memory controller's own hierarchy.
+    V1,
+    /// The unified hierarchy.
+    V2,
+}
+
+/// Where groups can be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    version: Version,
+    /// The folder in which a group would be made.
+    parent: PathBuf,
+    /// The hierarchy's mount point.
+    root: PathBuf,
+}
+
+impl Place {
+    /// Finds the hierarchy with the memory controller and checks that a group could be made there.
+    ///
+    /// # Errors
+    /// When there is none, or no permission; nothing has been made then.
+    pub fn find() -> Result<Self, GroupError> {
+        let read = |path: &str| {
+            fs::read_to_string(path).map_err(|error| GroupError::Io { path: path.into(), error })
+        };
+        let place = Self::among(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)?;
+        rustix::fs::access(&place.parent, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
+            .map_err(|error| {
+                let path = place.parent.display();
+                GroupError::Unavailable(format!("no permission to make one in {path} ({error}): wanted root"))
+            })?;
+        Ok(place)
+    }
+
+    /// The same from the text of /proc/self/mountinfo and /proc/self/cgroup.
+    fn among(mountinfo: &str, own: &str) -> Result<Self, GroupError> {
+        if let Some(root) = mount_of(mountinfo, "cgroup", Some("memory")) {
+            let group = own.lines().find_map(|line| {
+                let mut parts = line.splitn(3, ':').skip(1);
+                let has_memory = parts.next()?.split(',').any(|controller| controller == "memory");
+                parts.next().filter(|_| has_memory)
+            });
+            let parent = below(&root, group.unwrap_or("/"));
+            return Ok(Self { version: Version::V1, parent, root });
+        }
+        let Some(root) = mount_of(mountinfo, "cgroup2", None) else {
+            return Err(GroupError::Unavailable("no control-group hierarchy is mounted".to_owned()));
+        };
+        let group = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+        let mut parent = below(&root, group);
+        while !hands_down_memory(&parent) {
+            if parent == root || !parent.pop() {
+                let path = root.join("cgroup.subtree_control");
+                let wanted =
+                    format!("no group hands the memory controller down ({}: wanted memory)", path.display());
+                return Err(GroupError::Unavailable(wanted));
+            }
+        }
+        Ok(Self { version: Version::V2, parent, root })
+    }
+
+    /// Which interface is spoken here.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Removes the groups of owners that no longer run, and ends what still runs in them; gives their paths,
+    /// and those that would not go.
+    #[must_use]
+    pub fn remove_stale(&self) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        let mut stale = Vec::new();
+        collect_stale(&self.root, DEPTH_MAX, &mut stale);
+        stale.into_iter().partition(|path| {
+            kill_members(path);
+            remove_with_children(path).is_ok()
+        })
+    }
+}
+
+fn collect_stale(folder: &Path, depth: usize, stale: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for path in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        let (name, path) = (path.file_name(), path.path());
+        match owner_of(&name.to_string_lossy()) {
+            Some(owner) if !owner.is_alive() => stale.push(path),
+            Some(_) => {}
+            None if depth > 1 => collect_stale(&path, depth - 1, stale),
+            None => {}
+        }
+    }
+}
+
+/// The owner in a group's name, when the group is one of ours.
+fn owner_of(name: &str) -> Option<Owner> {
+    if let Some(rest) = name.strip_prefix(FLEET_PREFIX) {
+        let word = rest.rsplitn(3, '-').nth(2)?;
+        return Owner::in_name(name, &format!("{FLEET_PREFIX}{word}-"));
+    }
+    Owner::in_name(name, PREFIX)
+}
+
+/// Ends every process in a group and its children: their owner is gone, nobody else will.
+fn kill_members(path: &Path) {
+    each_child(path, &mut |child| kill_members(child));
+    let members = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+    for pid in members.lines().filter_map(|line| rustix::process::Pid::from_raw(line.trim().parse().ok()?)) {
+        // One that has ended meanwhile is no error.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}
+
+fn each_child(path: &Path, each: &mut dyn FnMut(&Path)) {
+    let Ok(entries) = fs::read_dir(path) else { return };
+    for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        each(&entry.path());
+    }
+}
+
+fn remove_with_children(path: &Path) -> io::Result<()> {
+    let mut outcome = Ok(());
+    each_child(path, &mut |child| {
+        let removed = remove_with_children(child);
+        if outcome.is_ok() {
+            outcome = removed;
+        }
+    });
+    outcome.and_then(|()| remove(path))
+}
+
+/// The mount point of a hierarchy of `kind`, with `option` among its options.
+fn mount_of(mountinfo: &str, kind: &str, option: Option<&str>) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let mut words = file_system.split_ascii_whitespace();
+        let same_kind = words.next()? == kind;
+        let options = words.nth(1).unwrap_or("");
+        let fits = option.is_none_or(|wanted| options.split(',').any(|found| found == wanted));
+        let point = mount.split_ascii_whitespace().nth(4)?;
+        (same_kind && fits).then(|| PathBuf::from(point))
+    })
+}
+
+/// The folder of a group, or the root when the group lies outside what is mounted here.
+fn below(root: &Path, group: &str) -> PathBuf {
+    let path = root.join(group.trim_start_matches('/'));
+    if path.is_dir() { path } else { root.to_path_buf() }
+}
+
+fn hands_down_memory(group: &Path) -> bool {
+    fs::read_to_string(group.join("cgroup.subtree_control"))
+        .is_ok_and(|text| text.split_ascii_whitespace().any(|controller| controller == "memory"))
+}
+
+/// The kernel's own figures of a group.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GroupCounters {
+    /// The limit it holds, in bytes.
+    pub limit_bytes: Option<u64>,
+    /// Memory charged now, in bytes.
+    pub usage_bytes: Option<u64>,
+    /// The most that was ever charged, in bytes.
+    pub usage_max_bytes: Option<u64>,
+    /// Its memory in swap now, in bytes.
+    pub swap_bytes: Option<u64>,
+    /// How often an allocation met the limit.
+    pub limit_hits: Option<u64>,
+    /// Processes the kernel killed because nothing could be reclaimed.
+    pub oom_kills: Option<u64>,
+}
+
+/// A group of ours; removed when dropped.
+#[derive(Debug)]
+pub struct MemoryGroup {
+    version: Version,
+    path: PathBuf,
+    removed: bool,
+}
+
+impl MemoryGroup {
+    /// Makes a group that holds at most `limit_bytes` of memory, and reads the limit back.
+    ///
+    /// # Errors
+    /// When it cannot be made or the kernel keeps another limit; nothing is left behind then.
+    pub fn create(place: &Place, limit_bytes: u64) -> Result<Self, GroupError> {
+        let owner = Owner::this_process()
+            .map_err(|error| GroupError::Io { path: "/proc/self/stat".into(), error })?;
+        let path = place.parent.join(format!("{PREFIX}{owner}"));
+        fs::create_dir(&path).map_err(|error| GroupError::Io { path: path.clone(), error })?;
+        let group = Self { version: place.version, path, removed: false };
+        group.limit(limit_bytes)?;
+        Ok(group)
+    }
+
+    /// Makes a group whose members are groups of their own ([`MemoryGroup::child`]) and share `limit_bytes`.
+    /// `word` tells the fleets of one process apart.
+    ///
+    /// # Errors
+    /// When it cannot be made, takes no children or keeps another limit; nothing is left behind then.
+    pub fn create_fleet(place: &Place, word: &str, limit_bytes: Option<u64>) -> Result<Self, GroupError> {
+        let owner = Owner::this_process()
+            .map_err(|error| GroupError::Io { path: "/proc/self/stat".into(), error })?;
+        let path = place.parent.join(format!("{FLEET_PREFIX}{word}-{owner}"));
+        fs::create_dir(&path).map_err(|error| GroupError::Io { path: path.clone(), error })?;
+        let group = Self { version: place.version, path, removed: false };
+        group.prepare_for_children()?;
+        if let Some(bytes) = limit_bytes {
+            group.limit(bytes)?;
+        }
+        Ok(group)
+    }
+
+    /// Version 2 hands the controller down on request; version 1 once had to be told that children count.
+    fn prepare_for_children(&self) -> Result<(), GroupError> {
+        match self.version {
+            Version::V1 => {
+                // Always on since Linux 5.11, and then it may not be written.
+                let _ = fs::write(self.path.join("memory.use_hierarchy"), "1");
+                Ok(())
+            }
+            Version::V2 => {
+                let path = self.path.join("cgroup.subtree_control");
+                fs::write(&path, "+memory").map_err(|error| GroupError::Io { path, error })
+            }
+        }
+    }
+
+    /// Makes a group inside this one, without a limit of its own, for processes.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn child(&self, name: &str) -> Result<Self, GroupError> {
+        let path = self.path.join(name);
+        fs::create_dir(&path).map_err(|error| GroupError::Io { path: path.clone(), error })?;
+        Ok(Self { version: self.version, path, removed: false })
+    }
+
+    /// Makes a group inside this one that has children itself.
+    ///
+    /// # Errors
+    /// When it cannot be made or takes no children.
+    pub fn child_fleet(&self, name: &str) -> Result<Self, GroupError> {
+        let group = self.child(name)?;
+        group.prepare_for_children()?;
+        Ok(group)
+    }
+
+    /// Sets the limit and reads it back. Lowering it below what is in use pages that out first.
+    ///
+    /// # Errors
+    /// When the kernel cannot get so much out, or keeps another limit.
+    pub fn limit(&self, bytes: u64) -> Result<(), GroupError> {
+        let file = match self.version {
+            Version::V1 => "memory.limit_in_bytes",
+            Version::V2 => "memory.max",
+        };
+        // The kernel keeps whole pages, rounded down. It gives up on reclaiming after a few rounds (EBUSY on
+        // version 1), though the next ones would get further.
+        let value = (bytes / 4096 * 4096).to_string();
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.write_kept(file, &value) {
+                Err(GroupError::Io { error, .. })
+                    if tries < 50 && error.kind() == io::ErrorKind::ResourceBusy =>
+                {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Keeps the group's memory out of swap. Call it before there are children: version 1 hands it down as
+    /// they are made.
+    ///
+    /// # Errors
+    /// When the kernel keeps no such setting.
+    pub fn forbid_swap(&self) -> Result<(), GroupError> {
+        match self.version {
+            Version::V1 => self.write_kept("memory.swappiness", "0"),
+            Version::V2 if self.path.join("memory.swap.max").exists() => {
+                self.write_kept("memory.swap.max", "0")
+            }
+            // The kernel counts no swap for groups: then nothing of theirs is kept out of it.
+            Version::V2 => Err(GroupError::Unavailable("this kernel limits no swap by group".to_owned())),
+        }
+    }
+
+    /// What the kernel counts for this group and its children; what it does not tell is none.
+    #[must_use]
+    pub fn counters(&self) -> GroupCounters {
+        let read = |file: &str| fs::read_to_string(self.path.join(file)).unwrap_or_default();
+        let number = |file: &str| read(file).trim().parse::<u64>().ok();
+        let keyed = |file: &str, key: &str| {
+            let text = read(file);
+            let mut lines = text.lines().map(str::split_ascii_whitespace);
+            lines.find_map(|mut words| {
+                (words.next() == Some(key)).then(|| words.next()?.parse::<u64>().ok()).flatten()
+            })
+        };
+        match self.version {
+            Version::V1 => GroupCounters {
+                limit_bytes: number("memory.limit_in_bytes"),
+                usage_bytes: number("memory.usage_in_bytes"),
+                usage_max_bytes: number("memory.max_usage_in_bytes"),
+                swap_bytes: keyed("memory.stat", "total_swap"),
+                limit_hits: number("memory.failcnt"),
+                oom_kills: keyed("memory.oom_control", "oom_kill"),
+            },
+            Version::V2 => GroupCounters {
+                limit_bytes: number("memory.max"),
+                usage_bytes: number("memory.current"),
+                usage_max_bytes: number("memory.peak"),
+                swap_bytes: number("memory.swap.current"),
+                limit_hits: keyed("memory.events", "max"),
+                oom_kills: keyed("memory.events", "oom_kill"),
+            },
+        }
+    }
+
+    /// The file through which a process enters, opened.
+    pub(crate) fn door(&self) -> Result<fs::File, GroupError> {
+        let path = self.path.join("cgroup.procs");
+        fs::OpenOptions::new().write(true).open(&path).map_err(|error| GroupError::Io { path, error })
+    }
+
+    /// Puts a process into the group and checks that it is there. What it used before is charged elsewhere.
+    ///
+    /// # Errors
+    /// When the kernel refuses or the process is not in the group afterwards.
+    pub fn admit(&self, pid: u32) -> Result<(), GroupError> {
+        let path = self.path.join("cgroup.procs");
+        let fail = |error| GroupError::Io { path: path.clone(), error };
+        fs::write(&path, pid.to_string()).map_err(fail)?;
+        let members = fs::read_to_string(&path).map_err(fail)?;
+        if members.lines().any(|line| line.trim() == pid.to_string()) {
+            return Ok(());
+        }
+        Err(GroupError::NotKept { path, written: pid.to_string(), found: members.replace('\n', " ") })
+    }
+
+    /// Bytes charged to the group now.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn usage_bytes(&self) -> Result<u64, GroupError> {
+        let file = match self.version {
+            Version::V1 => "memory.usage_in_bytes",
+            Version::V2 => "memory.current",
+        };
+        let path = self.path.join(file);
+        let text = fs::read_to_string(&path).map_err(|error| GroupError::Io { path: path.clone(), error })?;
+        text.trim().parse().map_err(|_| GroupError::Io { path, error: io::Error::other("not a number") })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the group; its last process must have ended.
+    ///
+    /// # Errors
+    /// When it is still in use after two seconds.
+    pub fn remove(mut self) -> Result<(), GroupError> {
+        self.removed = true;
+        remove(&self.path).map_err(|error| GroupError::Io { path: self.path.clone(), error })
+    }
+
+    fn write_kept(&self, file: &str, value: &str) -> Result<(), GroupError> {
+        let path = self.path.join(file);
+        let fail = |error| GroupError::Io { path: path.clone(), error };
+        fs::write(&path, value).map_err(fail)?;
+        let found = fs::read_to_string(&path).map_err(fail)?.trim().to_owned();
+        if found == value {
+            return Ok(());
+        }
+        Err(GroupError::NotKept { path, written: value.to_owned(), found })
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        if !self.removed {
+            let _ = remove(&self.path);
+        }
+    }
+}
+
+/// A group is busy for a moment after its last process has gone.
+fn remove(path: &Path) -> io::Result<()> {
+    let start = Instant::now();
+    loop {
+        match fs::remove_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error)
+                if error.kind() != io::ErrorKind::ResourceBusy
+                    || start.elapsed() > Duration::from_secs(2) =>
+            {
+                return Err(error);
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            Ok(()) => return Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_skip::skip;
+
+    #[test]
+    fn the_hierarchy_with_the_memory_controller_is_found() {
+        let mounts = "31 23 0:28 / /nowhere/a rw - tmpfs tmpfs rw\n\
+                      32 31 0:29 / /nowhere/cpu rw - cgroup cgroup rw,cpu\n\
+                      35 31 0:32 / /nowhere/memory rw,relatime - cgroup cgroup rw,memory\n\
+                      41 31 0:38 / /nowhere/unified rw,relatime - cgroup2 cgroup2 rw\n";
+        let place = Place::among(mounts, "4:memory:/a/b\n0::/\n").unwrap();
+        assert_eq!(place.version, Version::V1);
+        assert_eq!(
+            place.parent,
+            Path::new("/nowhere/memory"),
+            "a group outside the mount counts as its root"
+        );
+        assert!(Place::among("", "").unwrap_err().to_string().contains("no control-group hierarchy"));
+    }
+
+    #[test]
+    fn version_2_wants_the_controller_handed_down() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("slice/own");
+        fs::create_dir_all(&inner).unwrap();
+        let mounts = format!("41 31 0:38 / {} rw,relatime - cgroup2 cgroup2 rw\n", folder.path().display());
+        let refused = Place::among(&mounts, "0::/slice/own\n").unwrap_err().to_string();
+        assert!(refused.contains("cgroup.subtree_control"), "{refused}");
+        fs::write(folder.path().join("slice/cgroup.subtree_control"), "cpu memory\n").unwrap();
+        let place = Place::among(&mounts, "0::/slice/own\n").unwrap();
+        assert_eq!((place.version, place.parent), (Version::V2, folder.path().join("slice")));
+    }
+
+    #[test]
+    fn a_group_holds_its_limit_and_leaves_nothing() {
+        let place = match Place::find() {
+            Ok(place) => place,
+            Err(error) => {
+                skip("memory_group::tests::a_group_holds_its_limit_and_leaves_nothing", &error.to_string());
+                return;
+            }
+        };
+        let group = MemoryGroup::create(&place, (8 << 20) + 5).unwrap();
+        assert!(group.usage_bytes().unwrap() <= 8 << 20);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        group.admit(child.id()).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(group.admit(u32::MAX >> 2).is_err(), "a process that is not there is refused");
+        let path = group.path().to_path_buf();
+        group.remove().unwrap();
+        assert!(!path.exists());
+        // A leftover of a process that cannot be running is found and removed; one of ours in use is not.
+        let stale = place.parent.join(format!("{PREFIX}{}-1", u32::MAX >> 1));
+        fs::create_dir(&stale).unwrap();
+        let own = MemoryGroup::create(&place, 8 << 20).unwrap();
+        let (removed, stuck) = place.remove_stale();
+        assert!(removed.contains(&stale) && stuck.is_empty(), "{removed:?} {stuck:?}");
+        assert!(own.path().exists());
+    }
+
+    #[test]
+    fn a_fleet_limits_its_members_together_and_a_stale_one_is_ended() {
+        const NAME: &str =
+            "memory_group::tests::a_fleet_limits_its_members_together_and_a_stale_one_is_ended";
+        let place = match Place::find() {
+            Ok(place) => place,
+            Err(error) => return skip(NAME, &error.to_string()),
+        };
+        let fleet = MemoryGroup::create_fleet(&place, "test", Some(16 << 20)).unwrap();
+        fleet.forbid_swap().unwrap();
+        let class = fleet.child_fleet("gold").unwrap();
+        let member = class.child("0").unwrap();
+        member.limit(8 << 20).unwrap();
+        assert_eq!(fleet.counters().limit_bytes, Some(16 << 20));
+        assert_eq!(member.counters().limit_bytes, Some(8 << 20));
+        assert_eq!(member.counters().oom_kills, Some(0));
+        drop((member, class));
+        fleet.remove().unwrap();
+        // What a killed run leaves: a group with a child in which a process still runs.
+        let stale = place.parent.join(format!("{FLEET_PREFIX}swap-{}-1", u32::MAX >> 1));
+        fs::create_dir_all(stale.join("0")).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        fs::write(stale.join("0/cgroup.procs"), child.id().to_string()).unwrap();
+        let (removed, stuck) = place.remove_stale();
+        let status = child.wait().unwrap();
+        assert!(!status.success() && (removed.contains(&stale) || stuck.contains(&stale)), "{status}");
+        // Until it is waited for, its end is not complete; then the group goes.
+        let _ = place.remove_stale();
+        assert!(!stale.exists());
+    }
+
+    #[test]
+    fn names_tell_their_owner() {
+        assert!(owner_of("overdrive-density-swap-12-34").is_some());
+        assert_eq!(owner_of("overdrive-density-swap-12-34"), owner_of("overdrive-page-12-34"));
+        assert_eq!(owner_of("overdrive-density-12-34"), None);
+        assert_eq!(owner_of("something-12-34"), None);
+    }
+}

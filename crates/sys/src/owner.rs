@@ -1,0 +1,103 @@
+//! Who made a thing that outlives its process: a tag of process number and start time, carried in the name.
+//!
+//! A number alone may have been given to another process since; together with the start time it names one
+//! process of one boot. So a later run can tell what a killed one left behind from what is in use.
+
+use std::fmt;
+
+/// One process of this boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    pid: u32,
+    /// Clock ticks between boot and the start of the process.
+    started: u64,
+}
+
+impl Owner {
+    /// This process.
+    ///
+    /// # Errors
+    /// When /proc does not show it.
+    pub fn this_process() -> std::io::Result<Self> {
+        Self::process(std::process::id())
+    }
+
+    /// A process by its number.
+    ///
+    /// # Errors
+    /// When /proc does not show it.
+    pub fn process(pid: u32) -> std::io::Result<Self> {
+        let path = format!("/proc/{pid}/stat");
+        let stat = std::fs::read_to_string(&path)?;
+        let started =
+            start_of(&stat).ok_or_else(|| std::io::Error::other(format!("no start time in {path}")))?;
+        Ok(Self { pid, started })
+    }
+
+    /// Ends it at once, if it still runs.
+    pub fn kill(&self) {
+        if self.is_alive()
+            && let Some(pid) = rustix::process::Pid::from_raw(self.pid as i32)
+        {
+            // It may end by itself in between.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+
+    /// The owner at the end of a name such as `overdrive-page-123-4567`.
+    #[must_use]
+    pub fn in_name(name: &str, prefix: &str) -> Option<Self> {
+        let at = name.rfind(prefix)?;
+        let (pid, started) = name[at + prefix.len()..].split_once('-')?;
+        Some(Self { pid: pid.parse().ok()?, started: started.parse().ok()? })
+    }
+
+    /// Whether it still runs. In doubt (its state cannot be read) it does.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        match std::fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
+            Ok(stat) => start_of(&stat).is_none_or(|started| started == self.started),
+            Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.pid, self.started)
+    }
+}
+
+/// Field 22 of /proc/PID/stat, counted behind the command's name, which may hold anything but its last `)`.
+fn start_of(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_tells_its_owner() {
+        let me = Owner::this_process().unwrap();
+        assert!(me.is_alive());
+        let name = format!("/a/b/overdrive-page-{me}");
+        assert_eq!(Owner::in_name(&name, "overdrive-page-"), Some(me));
+        assert_eq!(Owner::in_name("overdrive-page-x-1", "overdrive-page-"), None);
+        assert_eq!(Owner::in_name("something", "overdrive-page-"), None);
+    }
+
+    #[test]
+    fn a_process_number_given_again_is_somebody_else() {
+        let me = Owner::this_process().unwrap();
+        assert!(!Owner { started: me.started + 1, ..me }.is_alive());
+        assert!(!Owner { pid: u32::MAX - 1, started: 1 }.is_alive());
+    }
+
+    #[test]
+    fn a_hostile_command_name_does_not_shift_the_fields() {
+        let fields: Vec<String> = (3..30).map(|n| n.to_string()).collect();
+        let stat = format!("1 (a) b (c)) {}", fields.join(" "));
+        assert_eq!(start_of(&stat), Some(22));
+    }
+}

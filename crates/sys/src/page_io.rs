@@ -1,0 +1,294 @@
+//! The ring of whoever serves page faults: reads into landing slots, writes from staging frames, and news of
+//! a userfaultfd, all waited for at one place.
+//!
+//! Unlike [`crate::ring`] this is not measured but measures: the `io-uring` crate does the queues.
+//! Completions name what was asked for; results are bytes or negative errnos and must be looked at.
+
+use crate::Errno;
+use crate::arena::Arena;
+use crate::frames::Frames;
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use rustix::fd::{AsRawFd, BorrowedFd};
+use std::fs::File;
+use std::time::Duration;
+
+/// What is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Done {
+    /// A read into a landing slot.
+    Read {
+        /// The slot.
+        slot: u32,
+        /// Bytes or a negative errno.
+        result: i32,
+    },
+    /// A write from frames.
+    Write {
+        /// What the caller named it, below `writes`.
+        token: u32,
+        /// Bytes or a negative errno.
+        result: i32,
+    },
+    /// A watched descriptor has messages: the number it was watched by.
+    Messages(u32),
+}
+
+const KIND_READ: u64 = 1 << 32;
+const KIND_WRITE: u64 = 2 << 32;
+const KIND_POLL: u64 = 3 << 32;
+const KIND_NONE: u64 = 4 << 32;
+
+/// The ring, its file and its landing slots.
+pub struct PageIo {
+    ring: IoUring,
+    file: File,
+    landing: Option<Arena>,
+    registered: bool,
+    reading: Vec<bool>,
+    /// Where in the file each landing slot's last read began.
+    offsets: Vec<u64>,
+    /// One list of pieces for each write, where it stays while the kernel may read it.
+    pieces: Vec<Vec<libc::iovec>>,
+    writing: Vec<bool>,
+    armed: Vec<u32>,
+    enabled: bool,
+}
+
+// SAFETY: the pointers in `pieces` are addresses for the kernel and point into frames, not to this thread.
+unsafe impl Send for PageIo {}
+
+impl PageIo {
+    /// A ring on `file` with `slots` landing slots of `slot_bytes` and `writes` writes at a time, of at most
+    /// `pieces` pieces each.
+    ///
+    /// # Errors
+    /// The kernel's errno when it refuses the ring or the memory.
+    pub fn new(file: File, slots: u32, slot_bytes: usize, writes: u32, pieces: usize) -> Result<Self, Errno> {
+        let entries = (slots + writes + 2).next_power_of_two();
+        let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            // The thread that enables it is the one that uses it, whoever has made it.
+            .setup_r_disabled()
+            .build(entries)
+            .or_else(|_| IoUring::builder().setup_r_disabled().build(entries))
+            .map_err(errno)?;
+        let landing = Arena::new(slots as usize, slot_bytes)?;
+        let (base, length) = landing.extent();
+        // SAFETY: keeps our own memory out of children, which would each get a copy: it is pinned.
+        unsafe { rustix::mm::madvise(base, length, rustix::mm::Advice::LinuxDontFork)? };
+        let whole = [libc::iovec { iov_base: base, iov_len: length }];
+        // SAFETY: the arena lives as long as the ring, and is leaked when reads are in flight at the end.
+        let registered = unsafe { ring.submitter().register_buffers(&whole) }.is_ok();
+        Ok(Self {
+            ring,
+            file,
+            landing: Some(landing),
+            registered,
+            reading: vec![false; slots as usize],
+            offsets: vec![0; slots as usize],
+            pieces: (0..writes).map(|_| Vec::with_capacity(pieces)).collect(),
+            writing: vec![false; writes as usize],
+            armed: Vec::new(),
+            enabled: false,
+        })
+    }
+
+    /// Asks to be told, by `number`, whenever `messages` has something to read. Asking again does nothing.
+    ///
+    /// # Errors
+    /// ENOSPC when the queue is full.
+    pub fn watch(&mut self, number: u32, messages: BorrowedFd<'_>) -> Result<(), Errno> {
+        if self.armed.contains(&number) {
+            return Ok(());
+        }
+        let entry = opcode::PollAdd::new(Fd(messages.as_raw_fd()), libc::POLLIN as u32)
+            .multi(true)
+            .build()
+            .user_data(KIND_POLL | u64::from(number));
+        self.push(&entry)?;
+        self.armed.push(number);
+        Ok(())
+    }
+
+    /// Does not want to be told by this number any more. One more message may still come.
+    ///
+    /// # Errors
+    /// ENOSPC when the queue is full.
+    pub fn unwatch(&mut self, number: u32) -> Result<(), Errno> {
+        let watched = KIND_POLL | u64::from(number);
+        self.push(&opcode::PollRemove::new(watched).build().user_data(KIND_NONE))
+    }
+
+    /// Queues a read of `length` bytes at `offset` of the file into a landing slot.
+    ///
+    /// # Errors
+    /// ENOSPC when the queue is full.
+    ///
+    /// # Panics
+    /// When the slot is being read into already, or is too small: a defect of the caller.
+    pub fn read(&mut self, slot: u32, offset: u64, length: u32) -> Result<(), Errno> {
+        let landing = self.landing.as_ref().expect("taken only on drop");
+        assert!(!self.reading[slot as usize] && length as usize <= landing.slot_bytes());
+        let (fd, address) = (Fd(self.file.as_raw_fd()), landing.slot_address(slot as usize) as *mut u8);
+        let entry = if self.registered {
+            opcode::ReadFixed::new(fd, address, length, 0).offset(offset).build()
+        } else {
+            opcode::Read::new(fd, address, length).offset(offset).build()
+        };
+        self.push(&entry.user_data(KIND_READ | u64::from(slot)))?;
+        self.reading[slot as usize] = true;
+        self.offsets[slot as usize] = offset;
+        Ok(())
+    }
+
+    /// Queues a write of the pages of `frames` listed in `list`, one after the other, at `offset` of the
+    /// file. The frames must keep their pages until it is over.
+    ///
+    /// # Errors
+    /// ENOSPC when the queue is full.
+    ///
+    /// # Panics
+    /// When the token is in use or a frame is empty: a defect of the caller.
+    pub fn write(&mut self, token: u32, offset: u64, frames: &Frames, list: &[u32]) -> Result<(), Errno> {
+        assert!(!std::mem::replace(&mut self.writing[token as usize], true), "write {token} is in flight");
+        let pieces = &mut self.pieces[token as usize];
+        pieces.clear();
+        for &frame in list {
+            let page = frames.page(frame);
+            let address = page.as_ptr().cast_mut();
+            match pieces.last_mut() {
+                // SAFETY: only compares addresses; both lie in the frames' one mapping.
+                Some(last) if unsafe { last.iov_base.cast::<u8>().add(last.iov_len) } == address => {
+                    last.iov_len += page.len();
+                }
+                _ => pieces.push(libc::iovec { iov_base: address.cast(), iov_len: page.len() }),
+            }
+        }
+        let entry = opcode::Writev::new(Fd(self.file.as_raw_fd()), pieces.as_ptr(), pieces.len() as u32)
+            .offset(offset)
+            .build()
+            .user_data(KIND_WRITE | u64::from(token));
+        self.push(&entry)
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) -> Result<(), Errno> {
+        // SAFETY: landing slots, lists of pieces and frames stay where they are until the completion is
+        // reaped: `reading` and `writing` say so for the first two, the caller of `write` for the third.
+        if unsafe { self.ring.submission().push(entry) }.is_ok() {
+            return Ok(());
+        }
+        self.ring.submit().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        // SAFETY: as above.
+        unsafe { self.ring.submission().push(entry) }.map_err(|_| Errno::NOSPC)
+    }
+
+    /// Hands over what is queued; with `wait`, returns when something is over or the time is.
+    ///
+    /// # Errors
+    /// The kernel's errno; a time that ran out or a signal is none.
+    pub fn submit(&mut self, wait: Option<Duration>) -> Result<(), Errno> {
+        if !std::mem::replace(&mut self.enabled, true) {
+            let enabled = self.ring.submitter().register_enable_rings();
+            enabled.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        }
+        let outcome = match wait {
+            None => {
+                // With deferred task work the kernel completes only when asked to: this asks.
+                let to_submit = self.ring.submission().len() as u32;
+                // SAFETY: no argument structure is passed.
+                unsafe { self.ring.submitter().enter::<libc::sigset_t>(to_submit, 0, 1, None) }
+            }
+            Some(time) => {
+                let timespec = Timespec::from(time);
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec))
+            }
+        };
+        match outcome.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)) {
+            Ok(_) | Err(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The next thing that is over.
+    pub fn next_done(&mut self) -> Option<Done> {
+        let entry = loop {
+            let entry = self.ring.completion().next()?;
+            if entry.user_data() != KIND_NONE {
+                break entry;
+            }
+        };
+        let index = entry.user_data() as u32;
+        Some(match entry.user_data() & !0xFFFF_FFFF {
+            KIND_READ => {
+                self.reading[index as usize] = false;
+                Done::Read { slot: index, result: entry.result() }
+            }
+            KIND_WRITE => {
+                self.writing[index as usize] = false;
+                Done::Write { token: index, result: entry.result() }
+            }
+            _ => {
+                if !cqueue::more(entry.flags()) {
+                    self.armed.retain(|&number| number != index);
+                }
+                Done::Messages(index)
+            }
+        })
+    }
+
+    /// What the last read of a landing slot brought.
+    ///
+    /// # Panics
+    /// While the slot is being read into.
+    #[must_use]
+    pub fn landing(&mut self, slot: u32) -> &[u8] {
+        assert!(!self.reading[slot as usize], "slot {slot} is in flight");
+        self.landing.as_mut().expect("taken only on drop").slot_mut(slot as usize)
+    }
+
+    /// Where in the file the last read of a landing slot began, and what it brought, to be tampered with by
+    /// a test.
+    ///
+    /// # Panics
+    /// While the slot is being read into.
+    pub fn landing_mut(&mut self, slot: u32) -> (u64, &mut [u8]) {
+        assert!(!self.reading[slot as usize], "slot {slot} is in flight");
+        let landing = self.landing.as_mut().expect("taken only on drop");
+        (self.offsets[slot as usize], landing.slot_mut(slot as usize))
+    }
+
+    /// The addresses of the landing slots.
+    #[must_use]
+    pub fn landing_extent(&self) -> std::ops::Range<u64> {
+        let (base, length) = self.landing.as_ref().expect("taken only on drop").extent();
+        base as u64..base as u64 + length as u64
+    }
+
+    /// Whether anything but the watching is in flight.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        !self.reading.contains(&true) && !self.writing.contains(&true)
+    }
+}
+
+impl std::fmt::Debug for PageIo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PageIo").field("slots", &self.reading.len()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for PageIo {
+    fn drop(&mut self) {
+        if self.reading.contains(&true) {
+            // The kernel may still write to the landing slots: memory that is never returned is the only safe
+            // answer.
+            std::mem::forget(self.landing.take());
+        }
+        if self.writing.contains(&true) {
+            std::mem::forget(std::mem::take(&mut self.pieces));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What a wrapper around a program owes it: signals sent to the wrapper are handed on, and the program does
+//! not outlive the wrapper.
+//!
+//! What the kernel sent (Ctrl-C at the terminal) reached the whole process group, the child among it, and is
+//! not handed on a second time. One relay a process.
+
+use crate::Errno;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use std::io;
+use std::process::{Child, ExitStatus};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+/// What is handed on. What stops and continues a job stays as it is: the terminal stops both.
+const SIGNALS: [libc::c_int; 6] =
+    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+
+/// The child while it runs, 0 before and after.
+static CHILD: AtomicI32 = AtomicI32::new(0);
+/// Signals that came before the child, one bit each.
+static EARLY: AtomicU64 = AtomicU64::new(0);
+
+/// Handlers in place from here on.
+#[derive(Debug)]
+pub struct Relay(());
+
+impl Relay {
+    /// Takes over the signals. One that is ignored stays ignored, for the child as well.
+    ///
+    /// # Errors
+    /// As `sigaction(2)`.
+    pub fn install() -> Result<Self, Errno> {
+        for signal in SIGNALS {
+            // SAFETY: all zeroes is a valid sigaction (default action, no flags, empty mask).
+            let mut found: libc::sigaction = unsafe { std::mem::zeroed() };
+            // SAFETY: the kernel writes the present action to `found`, which lives through the call.
+            if unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut found) } != 0 {
+                return Err(last_errno());
+            }
+            if found.sa_sigaction == libc::SIG_IGN {
+                continue;
+            }
+            // SAFETY: as above.
+            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+            action.sa_sigaction = hand_on as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+            // SAFETY: the handler has the signature that SA_SIGINFO asks for and calls only what may be
+            // called in a handler.
+            if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
+                return Err(last_errno());
+            }
+        }
+        Ok(Self(()))
+    }
+
+    /// Hands signals on to `child` until it ends.
+    ///
+    /// # Errors
+    /// As `waitid(2)`.
+    pub fn wait(&self, child: &mut Child) -> io::Result<ExitStatus> {
+        let number = i32::try_from(child.id()).map_err(io::Error::other)?;
+        let pid = Pid::from_raw(number).ok_or(Errno::SRCH)?;
+        CHILD.store(number, Ordering::SeqCst);
+        let early = EARLY.swap(0, Ordering::SeqCst);
+        for signal in SIGNALS.into_iter().filter(|&signal| early & 1 << signal != 0) {
+            // SAFETY: a plain system call; the child has not been waited for, so the number is its own.
+            unsafe { libc::kill(number, signal) };
+        }
+        // It is looked at, not reaped: its number stays its own until no handler uses it.
+        while let Err(error) = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+            if error != Errno::INTR {
+                return Err(error.into());
+            }
+        }
+        CHILD.store(0, Ordering::SeqCst);
+        child.wait()
+    }
+}
+
+/// Asks the kernel to end this process, and what it becomes, when the one that started it ends: even a
+/// wrapper that is killed then leaves no program behind. Processes that it starts in turn are not included.
+///
+/// # Errors
+/// As `prctl(2)`.
+pub fn end_with_parent() -> Result<(), Errno> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+}
+
+/// This process's effective user.
+#[must_use]
+pub fn effective_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+extern "C" fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo to a handler that was installed with SA_SIGINFO.
+    let sent_by_kernel = unsafe { (*info).si_code } > 0;
+    if sent_by_kernel {
+        return;
+    }
+    match CHILD.load(Ordering::SeqCst) {
+        0 => drop(EARLY.fetch_or(1 << signal, Ordering::SeqCst)),
+        child => {
+            // SAFETY: errno is this thread's own; kill may be called in a handler, and the child has not
+            // been reaped while CHILD names it. What is interrupted finds its errno as it was.
+            unsafe {
+                let errno = libc::__errno_location();
+                let before = *errno;
+                libc::kill(child, signal);
+                *errno = before;
+            }
+        }
+    }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}

@@ -1,0 +1,59 @@
+//! `cargo xtask bench-audit`: how long a full audit of this host takes, from start to end of the process.
+//!
+//! The time includes what the audit itself waits for: the moment it watches other processes.
+
+use anyhow::{Context, Result, bail};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+const HELP: &str = "\
+cargo xtask bench-audit [--overdrive PATH] [--target DEVICE]
+
+Runs 'overdrive audit --json' nine times and holds the median time to the bar.
+
+Exit: 0 the bar is met, 1 it is short, 2 wrong use, 3 a run failed.";
+
+const RUNS: usize = 9;
+
+/// A full audit on a host of two CPUs and one disk.
+const SECONDS_MAX: f64 = 0.5;
+
+/// Runs the bench.
+pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
+    let mut binary = "target/release/overdrive".to_owned();
+    let mut words = vec!["audit".to_owned(), "--json".to_owned()];
+    for pair in arguments.chunks(2) {
+        match pair {
+            [name, value] if name == "--overdrive" => binary.clone_from(value),
+            [name, _] if name == "--target" => words.extend_from_slice(pair),
+            [name] if name == "--help" => {
+                println!("{HELP}");
+                return Ok(ExitCode::SUCCESS);
+            }
+            _ => {
+                eprintln!("bench-audit: '{}' is no option with a value; see bench-audit --help", pair[0]);
+                return Ok(ExitCode::from(2));
+            }
+        }
+    }
+    let mut times: Vec<f64> = (0..RUNS).map(|_| once(&binary, &words)).collect::<Result<_>>()?;
+    times.sort_by(f64::total_cmp);
+    let median = times[RUNS / 2];
+    println!("{RUNS} audits: {:.3} to {:.3} s", times[0], times[RUNS - 1]);
+    let met = median <= SECONDS_MAX;
+    println!("bar audit-full-s {median:.3} <= {SECONDS_MAX:.2} {}", if met { "ok" } else { "short" });
+    Ok(if met { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn once(binary: &str, words: &[String]) -> Result<f64> {
+    let began = Instant::now();
+    let mut command = Command::new(binary);
+    let output = command.args(words).stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| format!("cannot start {binary}: run make build"))?;
+    let took_s = began.elapsed().as_secs_f64();
+    // 1: the audit found a problem, which is not the bench's business.
+    if !matches!(output.status.code(), Some(0 | 1)) || !output.stdout.starts_with(b"{") {
+        bail!("{binary} {} failed ({})", words.join(" "), output.status);
+    }
+    Ok(took_s)
+}

@@ -1,0 +1,284 @@
+//! The Redis cell: a server on swap and on extended memory in turn, the same data, requests at a fixed rate.
+//!
+//! The loop is open: a request counts from when it was due, so that a stall is felt by all that were due
+//! in it.
+
+use super::{Bar, Options, median};
+use anyhow::{Context, Result, bail};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+pub(super) const NAME: &str = "redis";
+
+const VALUE_BYTES: usize = 1024;
+/// What Redis takes for a value of this size, its key and its place in the table, about.
+const BYTES_PER_KEY: u64 = 1200;
+const CONNECTIONS: u64 = 4;
+const REQUESTS_PER_S: u64 = 4000;
+const GET_PERCENT: u64 = 70;
+const AVERAGE_MIN: f64 = 2.0;
+const P99_MIN: f64 = 5.0;
+
+#[derive(Debug, Clone, Copy)]
+struct Latency {
+    mean_us: f64,
+    p99_us: f64,
+}
+
+/// Both backends in turn, as often as asked for; nothing when Redis is not installed.
+pub(super) fn measure(options: &Options, stop: &AtomicBool) -> Result<Vec<Bar>> {
+    if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
+        println!("\n{NAME}: redis-server is not installed (make setup installs it); not measured");
+        return Ok(Vec::new());
+    }
+    println!(
+        "\n{NAME}: {VALUE_BYTES} B values, data 2 x DRAM, Gaussian keys, {GET_PERCENT} % gets, {REQUESTS_PER_S} requests a second"
+    );
+    let mut ratios = Vec::new();
+    for repeat in 0..options.repeats {
+        let mut order = ["swap", "extend"];
+        order.rotate_left(repeat % 2);
+        let mut found = Vec::new();
+        for backend in order {
+            if stop.load(Ordering::Relaxed) {
+                bail!("stopped");
+            }
+            let latency = serve(options, backend).with_context(|| format!("redis on {backend}"))?;
+            println!("  {backend:<7} mean {:>7.0} us  p99 {:>8.0} us", latency.mean_us, latency.p99_us);
+            found.push((backend, latency));
+        }
+        let of = |name: &str| found.iter().find(|(backend, _)| *backend == name).map(|(_, latency)| *latency);
+        let (Some(swap), Some(extend)) = (of("swap"), of("extend")) else { bail!("a backend is missing") };
+        ratios.push((swap.mean_us / extend.mean_us, swap.p99_us / extend.p99_us));
+    }
+    let bar =
+        |what: &str, limit: f64, value: f64| Bar { name: format!("memory-{NAME}-{what}"), value, limit };
+    Ok(vec![
+        bar("average-swap-vs-extend", AVERAGE_MIN, median(ratios.iter().map(|ratio| ratio.0))),
+        bar("p99-swap-vs-extend", P99_MIN, median(ratios.iter().map(|ratio| ratio.1))),
+    ])
+}
+
+/// One server, filled, warmed, measured, ended.
+fn serve(options: &Options, backend: &str) -> Result<Latency> {
+    let server = Server::start(options, backend)?;
+    let keys = options.set_mib * (1 << 20) / BYTES_PER_KEY;
+    fill(&server.socket, keys)?;
+    let seconds = options.runtime_s;
+    load(&server.socket, keys, Duration::from_secs(seconds), 1)?;
+    let latencies = load(&server.socket, keys, Duration::from_secs(seconds), 2)?;
+    server.end()?;
+    let mean_us = latencies.iter().sum::<u64>() as f64 / latencies.len().max(1) as f64 / 1e3;
+    let p99_us = latencies.get(latencies.len() * 99 / 100).copied().unwrap_or(0) as f64 / 1e3;
+    Ok(Latency { mean_us, p99_us })
+}
+
+/// A server of redis under `overdrive extend`; ended when dropped.
+struct Server {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Server {
+    fn start(options: &Options, backend: &str) -> Result<Self> {
+        let socket = std::env::temp_dir().join(format!("overdrive-bench-{}.socket", std::process::id()));
+        let mut command = Command::new(&options.overdrive);
+        let mover = if backend == "swap" { "swap" } else { "pager" };
+        command.args(["extend", "--quiet", "--backend", mover, "--dram"]);
+        command.arg(format!("{}MiB", options.set_mib / 2)).arg("--store");
+        command.arg(format!("{}:{}MiB", options.dir.display(), options.set_mib * 3));
+        command.args([
+            "--",
+            "redis-server",
+            "--port",
+            "0",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--unixsocket",
+        ]);
+        let child = command.arg(&socket).stdout(Stdio::null()).spawn().context("starting it")?;
+        let server = Self { child, socket };
+        let start = Instant::now();
+        while UnixStream::connect(&server.socket).is_err() {
+            if start.elapsed() > Duration::from_secs(30) {
+                bail!("it does not listen");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    fn end(mut self) -> Result<()> {
+        UnixStream::connect(&self.socket)?.write_all(&request(&[b"SHUTDOWN", b"NOSAVE"]))?;
+        let status = self.child.wait()?;
+        if !status.success() {
+            bail!("it ended with {status}");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.child.try_wait().ok().flatten().is_none() {
+            // The program is asked to end with its launcher.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// Sets every key once, a batch at a time.
+fn fill(socket: &Path, keys: u64) -> Result<()> {
+    let mut connection = Connection::open(socket)?;
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    for batch in (0..keys).step_by(64) {
+        let batch = batch..(batch + 64).min(keys);
+        let mut text = Vec::new();
+        for key in batch.clone() {
+            text.extend(request(&[b"SET", format!("key:{key}").as_bytes(), &random.value()]));
+        }
+        connection.stream.write_all(&text)?;
+        batch.clone().try_for_each(|_| connection.answer())?;
+    }
+    Ok(())
+}
+
+/// Requests at the fixed rate for a time; latencies in nanoseconds, sorted.
+fn load(socket: &Path, keys: u64, time: Duration, seed: u64) -> Result<Vec<u64>> {
+    let each = time.as_nanos() as u64 * REQUESTS_PER_S / CONNECTIONS / 1_000_000_000;
+    let spacing = Duration::from_nanos(1_000_000_000 * CONNECTIONS / REQUESTS_PER_S);
+    let start = Instant::now() + Duration::from_millis(20);
+    let workers: Vec<_> = (0..CONNECTIONS)
+        .map(|worker| {
+            let socket = socket.to_path_buf();
+            std::thread::spawn(move || -> Result<Vec<u64>> {
+                let mut connection = Connection::open(&socket)?;
+                let mut random = Random(seed << 32 | (worker + 1) << 8 | 1);
+                let mut latencies = Vec::with_capacity(each as usize);
+                for number in 0..each {
+                    let due = start + spacing * number as u32 + spacing * worker as u32 / CONNECTIONS as u32;
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                    let key = format!("key:{}", random.gaussian(keys));
+                    let is_get = random.next() % 100 < GET_PERCENT;
+                    let text = match is_get {
+                        true => request(&[b"GET", key.as_bytes()]),
+                        false => request(&[b"SET", key.as_bytes(), &random.value()]),
+                    };
+                    connection.stream.write_all(&text)?;
+                    connection.answer()?;
+                    latencies.push(due.elapsed().as_nanos() as u64);
+                }
+                Ok(latencies)
+            })
+        })
+        .collect();
+    let mut all = Vec::new();
+    for worker in workers {
+        let Ok(latencies) = worker.join() else { bail!("a connection's thread failed") };
+        all.extend(latencies?);
+    }
+    all.sort_unstable();
+    Ok(all)
+}
+
+/// A request in Redis' protocol.
+fn request(words: &[&[u8]]) -> Vec<u8> {
+    let mut text = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        text.extend(format!("${}\r\n", word.len()).bytes());
+        text.extend(*word);
+        text.extend(b"\r\n");
+    }
+    text
+}
+
+struct Connection {
+    stream: UnixStream,
+    answers: BufReader<UnixStream>,
+}
+
+impl Connection {
+    fn open(socket: &Path) -> Result<Self> {
+        let stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let answers = BufReader::new(stream.try_clone()?);
+        Ok(Self { stream, answers })
+    }
+
+    /// Reads one answer; an error or a key that is not there ends the run.
+    fn answer(&mut self) -> Result<()> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        match line.split_at_checked(1) {
+            Some(("+", _)) => Ok(()),
+            Some(("$", length)) => {
+                let length: i64 = length.trim().parse().context("a length in an answer")?;
+                let bytes = usize::try_from(length).context("a key that was set is not there")?;
+                let mut value = vec![0; bytes + 2];
+                self.answers.read_exact(&mut value)?;
+                Ok(())
+            }
+            _ => bail!("redis answers {line:?}"),
+        }
+    }
+}
+
+/// Marsaglia's xorshift: the same requests on both sides.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Around the middle, a twelfth wide, as in the page cells; what falls outside is drawn again.
+    fn gaussian(&mut self, keys: u64) -> u64 {
+        loop {
+            let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+            let value = radius * (self.unit() * std::f64::consts::TAU).cos();
+            let key = keys as f64 * (0.5 + value / 12.0);
+            if key >= 0.0 && key < keys as f64 {
+                return key as u64;
+            }
+        }
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        (0..VALUE_BYTES / 8).flat_map(|_| self.next().to_le_bytes()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_as_redis_wants_them() {
+        assert_eq!(request(&[b"GET", b"key:1"]), b"*2\r\n$3\r\nGET\r\n$5\r\nkey:1\r\n");
+    }
+
+    #[test]
+    fn keys_lie_around_the_middle() {
+        let mut random = Random(7);
+        let keys: Vec<u64> = (0..10_000).map(|_| random.gaussian(1200)).collect();
+        let mean = keys.iter().sum::<u64>() as f64 / 10_000.0;
+        let within = keys.iter().filter(|&&key| key.abs_diff(600) <= 100).count();
+        assert!((mean - 600.0).abs() < 10.0 && (6_500..7_200).contains(&within), "{mean} {within}");
+        assert_eq!(random.value().len(), VALUE_BYTES);
+    }
+}

@@ -1,0 +1,343 @@
+//! `cargo xtask vm`: scenarios in a virtual machine with real NVMe drivers, poll queues, PCIe trees and
+//! memory nodes.
+//!
+//! Each scenario is a shell script under `xtask/vm/scenarios/` that boots on each kernel it names, in an
+//! emulated machine made to its wishes, with the release binary in it. docs/testing.md says how to write one.
+
+mod cpio;
+mod initramfs;
+mod modules;
+mod packages;
+mod qemu;
+mod scenario;
+
+use anyhow::{Context, Result, bail};
+use initramfs::Contents;
+use packages::Cache;
+use qemu::Ran;
+use scenario::Scenario;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+const HELP: &str = "\
+cargo xtask vm [OPTIONS] [SCENARIO...]
+
+Boots each scenario (default: all of xtask/vm/scenarios) on each kernel it names and prints one line for each.
+
+  --list               only list the scenarios
+  --kernel SERIES      only on this kernel, such as 6.12
+  --once               each scenario on one of its kernels only, taken in turn: half the time, for CI
+  --overdrive PATH     the binary under test (default: target/release/overdrive)
+  --verbose            show what passing scenarios print too
+  --bench              the scenarios of xtask/vm/bench instead, which measure; their figures are shown
+
+Exit: 0 all passed, 1 a scenario failed, 2 wrong use, 3 the bed itself failed.";
+
+/// As in `cargo xtask test`: where everything can be had, nothing may be skipped.
+const STRICT_VARIABLE: &str = "OVERDRIVE_NO_SKIPS";
+
+/// How many of the console's last lines are shown when a scenario fails.
+const CONSOLE_TAIL: usize = 25;
+
+/// What is asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Options {
+    list: bool,
+    verbose: bool,
+    bench: bool,
+    once: bool,
+    kernel: Option<String>,
+    overdrive: PathBuf,
+    names: Vec<String>,
+}
+
+/// How one scenario on one kernel ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+/// How many ended how.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sums {
+    passed: u32,
+    failed: u32,
+    skipped: u32,
+}
+
+impl Sums {
+    fn add(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Passed => self.passed += 1,
+            Verdict::Failed => self.failed += 1,
+            Verdict::Skipped => self.skipped += 1,
+        }
+    }
+}
+
+/// Everything a boot needs.
+struct Bed {
+    cache: Cache,
+    contents: Contents,
+    verbose: bool,
+    stop: Arc<AtomicBool>,
+}
+
+/// Runs the scenarios asked for.
+pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        println!("{HELP}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let chosen = options(arguments, &target)
+        .and_then(|options| Ok((scenarios(&folder(root, options.bench), &options.names)?, options)));
+    let (scenarios, options) = match chosen {
+        Ok(chosen) => chosen,
+        Err(error) => {
+            eprintln!("vm: {error:#}; see vm --help");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    if options.list {
+        for scenario in &scenarios {
+            println!("{:24} {:10} {}", scenario.name, scenario.kernels.join(" "), scenario.title);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !options.overdrive.is_file() {
+        eprintln!("vm: no binary at {}: run make build", options.overdrive.display());
+        return Ok(ExitCode::from(2));
+    }
+    let sums = run_all(root, &target, &options, &scenarios)?;
+    if sums == Sums::default() {
+        eprintln!("vm: no scenario asks for kernel {}", options.kernel.unwrap_or_default());
+        return Ok(ExitCode::from(2));
+    }
+    println!("{} passed, {} failed, {} skipped", sums.passed, sums.failed, sums.skipped);
+    let strict = std::env::var(STRICT_VARIABLE).is_ok_and(|value| value == "1");
+    Ok(ExitCode::from(u8::from(sums.failed > 0 || strict && sums.skipped > 0)))
+}
+
+/// Fetches the kernel of a series for guests that others boot. What cannot be fetched is said and is no
+/// failure: whoever needs it skips.
+pub(crate) fn fetch(root: &Path, arguments: &[String]) -> Result<ExitCode> {
+    let [series] = arguments else {
+        eprintln!("kernel: wanted one series, such as 6.1");
+        return Ok(ExitCode::from(2));
+    };
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    if let Err(error) = Cache::new(target.join("vm")).kernel(series) {
+        eprintln!("kernel: no kernel {series}: {error:#}; the tests that boot it are skipped");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_all(root: &Path, target: &Path, options: &Options, scenarios: &[Scenario]) -> Result<Sums> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot catch signals")?;
+    }
+    let cache = Cache::new(target.join("vm"));
+    let prepared = find_qemu().and_then(|()| cache.busybox());
+    let bed = prepared.map(|busybox| {
+        let contents =
+            Contents { busybox, overdrive: options.overdrive.clone(), scripts: root.join("xtask/vm") };
+        Bed { cache, contents, verbose: options.verbose, stop }
+    });
+    let mut sums = Sums::default();
+    for (number, scenario) in scenarios.iter().enumerate() {
+        for series in kernels(options, scenario, number) {
+            let began = Instant::now();
+            let (verdict, remark) = match &bed {
+                Ok(bed) => bed.run(scenario, series)?,
+                Err(error) => (Verdict::Skipped, format!("{error:#}")),
+            };
+            sums.add(verdict);
+            println!("{}", line(verdict, scenario, series, began.elapsed().as_secs_f64(), &remark));
+        }
+    }
+    Ok(sums)
+}
+
+/// The kernels that the scenario of this number runs on.
+fn kernels<'a>(options: &Options, scenario: &'a Scenario, number: usize) -> Vec<&'a String> {
+    let wanted = |series: &&String| options.kernel.as_ref().is_none_or(|only| only == *series);
+    let all: Vec<&String> = scenario.kernels.iter().filter(wanted).collect();
+    if options.once && !all.is_empty() { vec![all[number % all.len()]] } else { all }
+}
+
+fn line(verdict: Verdict, scenario: &Scenario, series: &str, took_s: f64, remark: &str) -> String {
+    let word = match verdict {
+        Verdict::Passed => "ok",
+        Verdict::Failed => "FAILED",
+        Verdict::Skipped => "skipped",
+    };
+    format!("{word:8} {:24} {series:5} {took_s:5.1} s  {remark}", scenario.name)
+}
+
+fn find_qemu() -> Result<()> {
+    let found = Command::new(qemu::PROGRAM).arg("--version").stdout(Stdio::null()).status();
+    found.with_context(|| format!("no {} (make setup-vm installs it)", qemu::PROGRAM)).map(drop)
+}
+
+impl Bed {
+    /// Runs one scenario on one kernel; the remark is for its line.
+    fn run(&self, scenario: &Scenario, series: &str) -> Result<(Verdict, String)> {
+        if self.stop.load(Ordering::Relaxed) {
+            bail!("stopped");
+        }
+        let kernel = match self.cache.kernel(series) {
+            Ok(kernel) => kernel,
+            Err(error) => return Ok((Verdict::Skipped, format!("{error:#}"))),
+        };
+        let initramfs = initramfs::build(&self.contents, &kernel, scenario)
+            .with_context(|| format!("scenario {} on {}", scenario.name, kernel.release))?;
+        let ran = qemu::boot(&kernel, scenario, &initramfs, &self.stop)?;
+        let (verdict, remark) = judge(&ran);
+        if self.verbose || verdict == Verdict::Failed {
+            show(&ran, verdict);
+        }
+        Ok((verdict, remark))
+    }
+}
+
+/// A scenario passes when its script came to its end and said so with exit code 0.
+fn judge(ran: &Ran) -> (Verdict, String) {
+    match (ran.code, &ran.why) {
+        (Some(0), _) => (Verdict::Passed, ran.output.last().cloned().unwrap_or_default()),
+        (Some(_), _) => {
+            let failures = ran.output.iter().filter(|line| line.starts_with("not ok ")).count();
+            (Verdict::Failed, format!("{failures} checks failed"))
+        }
+        (None, Some(why)) => (Verdict::Failed, why.clone()),
+        (None, None) => (Verdict::Failed, "the guest went away".to_owned()),
+    }
+}
+
+fn show(ran: &Ran, verdict: Verdict) {
+    for line in &ran.output {
+        println!("  {line}");
+    }
+    if verdict == Verdict::Failed {
+        let lines: Vec<&str> = ran.console.lines().collect();
+        println!("  the console's last lines:");
+        for line in &lines[lines.len().saturating_sub(CONSOLE_TAIL)..] {
+            println!("  | {line}");
+        }
+    }
+}
+
+fn options(arguments: &[String], target: &Path) -> Result<Options> {
+    let mut options = Options {
+        list: false,
+        verbose: false,
+        bench: false,
+        once: false,
+        kernel: None,
+        overdrive: target.join("release/overdrive"),
+        names: Vec::new(),
+    };
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let mut value = || rest.next().with_context(|| format!("{argument} needs a value"));
+        match argument.as_str() {
+            "--list" => options.list = true,
+            "--verbose" => options.verbose = true,
+            // Figures are what a bench is for.
+            "--bench" => (options.bench, options.verbose) = (true, true),
+            "--once" => options.once = true,
+            "--kernel" => options.kernel = Some(value()?.clone()),
+            "--overdrive" => options.overdrive = PathBuf::from(value()?),
+            other if other.starts_with('-') => bail!("no option '{other}'"),
+            name => options.names.push(name.to_owned()),
+        }
+    }
+    Ok(options)
+}
+
+/// Where scenarios lie: those that test, or those that measure.
+fn folder(root: &Path, bench: bool) -> PathBuf {
+    root.join("xtask/vm").join(if bench { "bench" } else { "scenarios" })
+}
+
+/// The scenarios of a folder by name, or all of them, in the order of their names.
+fn scenarios(folder: &Path, names: &[String]) -> Result<Vec<Scenario>> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "sh"));
+    paths.sort();
+    let all: Vec<Scenario> = paths.iter().map(|path| Scenario::load(path)).collect::<Result<_>>()?;
+    if let Some(unknown) = names.iter().find(|name| all.iter().all(|scenario| scenario.name != **name)) {
+        bail!("no scenario '{unknown}'");
+    }
+    Ok(all.into_iter().filter(|scenario| names.is_empty() || names.contains(&scenario.name)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options> {
+        let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        options(&arguments, Path::new("t"))
+    }
+
+    #[test]
+    fn options_are_read_or_refused() {
+        let read = parse("--verbose --kernel 6.12 --overdrive o one two").unwrap();
+        let wanted = Options {
+            list: false,
+            verbose: true,
+            bench: false,
+            once: false,
+            kernel: Some("6.12".to_owned()),
+            overdrive: "o".into(),
+            names: vec!["one".to_owned(), "two".to_owned()],
+        };
+        assert_eq!(read, wanted);
+        assert_eq!(parse("").unwrap().overdrive, Path::new("t/release/overdrive"));
+        assert!(parse("--kernel").is_err() && parse("--what").is_err());
+    }
+
+    #[test]
+    fn once_takes_the_kernels_in_turn() {
+        let scenario = Scenario::parse("x", "# Title\n").unwrap();
+        let options = parse("--once").unwrap();
+        assert_eq!(kernels(&options, &scenario, 0), ["6.1"]);
+        assert_eq!(kernels(&options, &scenario, 3), ["6.12"]);
+        assert_eq!(kernels(&parse("").unwrap(), &scenario, 0).len(), 2);
+        assert_eq!(kernels(&parse("--once --kernel 6.12").unwrap(), &scenario, 0), ["6.12"]);
+    }
+
+    #[test]
+    fn every_scenario_of_the_tree_is_sound() {
+        let root = crate::root();
+        for folder in [folder(&root, false), folder(&root, true)] {
+            let all = scenarios(&folder, &[]).unwrap();
+            assert!(!all.is_empty());
+            let one = scenarios(&folder, &[all[0].name.clone()]).unwrap();
+            assert_eq!(one, all[..1]);
+            assert!(scenarios(&folder, &["none".to_owned()]).is_err());
+        }
+    }
+
+    #[test]
+    fn only_an_end_with_code_0_passes() {
+        let ran = |code, why: Option<&str>| Ran {
+            output: vec!["not ok a: b".to_owned(), "1 checks, 1 failed".to_owned()],
+            code,
+            why: why.map(str::to_owned),
+            ..Ran::default()
+        };
+        assert_eq!(judge(&ran(Some(0), None)), (Verdict::Passed, "1 checks, 1 failed".to_owned()));
+        assert_eq!(judge(&ran(Some(1), None)), (Verdict::Failed, "1 checks failed".to_owned()));
+        assert_eq!(judge(&ran(None, Some("late"))), (Verdict::Failed, "late".to_owned()));
+    }
+}
