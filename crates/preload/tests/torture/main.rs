@@ -8,8 +8,9 @@
 mod memory;
 mod worker;
 
-use memory::{Area, PAGE};
+use memory::{Area, PAGE, check};
 use overdrive_pager::stats::{Stat, Stats};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -125,7 +126,8 @@ fn a_lost_page_is_sigbus_where_it_is_touched_and_never_zeroes() {
     let name = "a_lost_page_is_sigbus_where_it_is_touched_and_never_zeroes";
     let Some(child) = start(name, "lost", dir.path(), ",fail=5:0:0:1000") else { return };
     let pid = child.id();
-    assert!(wait(child, Duration::from_secs(120)).success());
+    let status = wait(child, Duration::from_secs(120));
+    assert!(status.success(), "{status}");
     assert!(stats(dir.path(), pid).get(Stat::Lost) > 0);
 }
 
@@ -199,21 +201,29 @@ fn torture() {
 }
 
 /// Twice the budget, each page written, checked, changed and checked again. Returns which pages were lost.
+/// The program itself is exempt from what happens to its pages: it stays in place, and looks at them only
+/// through the kernel, which says EFAULT where it would get SIGBUS.
 fn fill_and_check() -> (Area, Vec<usize>) {
     let mut area = Area::new(2 * BUDGET as usize / PAGE);
-    let mut readable = vec![true; area.len()];
-    for round in 1..4u64 {
+    let mut through = UnixStream::pair().unwrap();
+    let (mut found, mut readable) = (vec![0; PAGE], vec![true; area.len()]);
+    stay_in_place(&raw const found[0]);
+    stay_in_place(area.pages.as_ptr().cast());
+    stay_in_place(readable.as_ptr().cast());
+    stay_in_place((&raw const found).cast());
+    // Should one of these be the area's neighbour in the same mapping.
+    area.lock(0, area.len(), false).unwrap();
+    (0..area.len()).for_each(|page| area.write(page, page as u64 + 1));
+    for round in 2..4u64 {
         #[allow(clippy::needless_range_loop, reason = "the page number is what it is about")]
         for page in 0..area.len() {
-            if round == 1 {
-                area.write(page, page as u64 + 1);
-            } else if readable[page] && is_readable(&mut area, page) {
-                area.check(page).unwrap();
-                if page % 3 == 0 {
-                    area.stamp(page, round);
-                }
-            } else {
-                readable[page] = false;
+            readable[page] &= carry(&mut through, area.bytes(page, 1), &mut found);
+            if readable[page] {
+                area.compare(page, &found).unwrap();
+            }
+            if readable[page] && page % 3 == 0 {
+                readable[page] = carry(&mut through, &round.to_ne_bytes(), &mut area.bytes(page, 1)[..8]);
+                area.pages[page].stamp = round;
             }
         }
     }
@@ -221,12 +231,28 @@ fn fill_and_check() -> (Area, Vec<usize>) {
     (area, lost)
 }
 
-/// Whether the page can be read at all. The kernel is asked, which says EFAULT where the program would get SIGBUS.
-fn is_readable(area: &mut Area, page: usize) -> bool {
+/// Locks the mapping that this address is in.
+fn stay_in_place(address: *const u8) {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let range = maps.lines().find_map(|line| {
+        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+        let number = |text| usize::from_str_radix(text, 16).unwrap();
+        let range = number(start)..number(end);
+        range.contains(&(address as usize)).then_some(range)
+    });
+    let range = range.unwrap();
+    // SAFETY: locking memory changes nothing in it.
+    check(unsafe { libc::mlock(range.start as *const _, range.len()) }).expect("mlock");
+}
+
+/// Copies through the kernel. False when one of the two is memory that cannot be had.
+fn carry(through: &mut (UnixStream, UnixStream), from: &[u8], to: &mut [u8]) -> bool {
     use std::io::{Read, Write};
-    let (mut from, mut to) = std::os::unix::net::UnixStream::pair().unwrap();
-    let mut sink = [0; 64];
-    from.write(&area.bytes(page, 1)[..64]).and_then(|sent| to.read(&mut sink[..sent])).is_ok()
+    let Err(error) = through.0.write_all(from).and_then(|()| through.1.read_exact(to)) else { return true };
+    assert_eq!(error.raw_os_error(), Some(libc::EFAULT), "{error}");
+    // What was half sent is forgotten.
+    *through = UnixStream::pair().unwrap();
+    false
 }
 
 /// Finds lost pages, and touches one: this thread must get SIGBUS.
@@ -236,7 +262,8 @@ fn lose() {
     // SAFETY: the child only touches memory and ends; it dies of the signal.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let _ = area.check(page);
+        // SAFETY: a page of the area's mapping.
+        unsafe { area.at(page).read_volatile() };
         // SAFETY: ends the child.
         unsafe { libc::_exit(0) };
     }

@@ -78,9 +78,20 @@ impl Area {
 
     /// Compares a page with what it must hold.
     pub(crate) fn check(&self, page: usize) -> Result<(), String> {
-        let (start, wanted) = (self.at(page), self.pages[page]);
+        let start = self.at(page);
         // SAFETY: within the page.
         let found: Vec<u64> = (0..WORDS).map(|index| unsafe { start.add(index).read_volatile() }).collect();
+        self.matches(page, &found)
+    }
+
+    /// Compares what a page was read as with what it must hold.
+    pub(crate) fn compare(&self, page: usize, found: &[u8]) -> Result<(), String> {
+        let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap());
+        self.matches(page, &found.chunks_exact(8).map(word).collect::<Vec<_>>())
+    }
+
+    fn matches(&self, page: usize, found: &[u64]) -> Result<(), String> {
+        let (start, wanted) = (self.at(page), self.pages[page]);
         let matches = |content: Content| {
             found[0] == content.stamp
                 && found[1..].iter().zip(1..).all(|(&found, index)| found == word(content.version, index))
