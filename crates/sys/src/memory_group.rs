@@ -415,7 +415,7 @@ impl MemoryGroup {
     /// Removes the group; its last process must have ended.
     ///
     /// # Errors
-    /// When it is still in use after two seconds.
+    /// When it is still in use after half a minute.
     pub fn remove(mut self) -> Result<(), GroupError> {
         self.removed = true;
         remove(&self.path).map_err(|error| GroupError::Io { path: self.path.clone(), error })
@@ -441,16 +441,16 @@ impl Drop for MemoryGroup {
     }
 }
 
+/// How long a group may stay busy: a killed process gives its memory back first, much of it from swap.
+const BUSY_MAX: Duration = Duration::from_secs(30);
+
 /// A group is busy for a moment after its last process has gone.
 fn remove(path: &Path) -> io::Result<()> {
     let start = Instant::now();
     loop {
         match fs::remove_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error)
-                if error.kind() != io::ErrorKind::ResourceBusy
-                    || start.elapsed() > Duration::from_secs(2) =>
-            {
+            Err(error) if error.kind() != io::ErrorKind::ResourceBusy || start.elapsed() > BUSY_MAX => {
                 return Err(error);
             }
             Err(_) => std::thread::sleep(Duration::from_millis(5)),

@@ -52,10 +52,12 @@ impl Owner {
         Some(Self { pid: pid.parse().ok()?, started: started.parse().ok()? })
     }
 
-    /// Whether it still runs. In doubt (its state cannot be read) it does.
+    /// Whether it still runs. In doubt (its state cannot be read) it does. One that has ended and that its
+    /// parent has not asked about yet does not.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         match std::fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
+            Ok(stat) if has_ended(&stat) => false,
             Ok(stat) => start_of(&stat).is_none_or(|started| started == self.started),
             Err(error) => error.kind() != std::io::ErrorKind::NotFound,
         }
@@ -68,9 +70,20 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Field 22 of /proc/PID/stat, counted behind the command's name, which may hold anything but its last `)`.
+/// A field of /proc/PID/stat from the third on, counted behind the command's name, which may hold anything
+/// but its last `)`.
+fn field(stat: &str, number: usize) -> Option<&str> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number.checked_sub(3)?)
+}
+
 fn start_of(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+    field(stat, 22)?.parse().ok()
+}
+
+/// Whether it has ended with all its threads: while one of them is still at work, the first may have ended.
+fn has_ended(stat: &str) -> bool {
+    let threads = field(stat, 20).and_then(|count| count.parse::<u64>().ok());
+    matches!(field(stat, 3), Some("Z" | "X")) && threads.is_some_and(|count| count <= 1)
 }
 
 #[cfg(test)]
@@ -92,6 +105,26 @@ mod tests {
         let me = Owner::this_process().unwrap();
         assert!(!Owner { started: me.started + 1, ..me }.is_alive());
         assert!(!Owner { pid: u32::MAX - 1, started: 1 }.is_alive());
+    }
+
+    #[test]
+    fn one_that_was_killed_and_not_asked_about_does_not_run() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let owner = Owner::process(child.id()).unwrap();
+        assert!(owner.is_alive());
+        child.kill().unwrap();
+        let start = std::time::Instant::now();
+        while owner.is_alive() && start.elapsed().as_secs() < 60 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let state = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        assert!(!owner.is_alive() && has_ended(&state), "{state}");
+        child.wait().unwrap();
+        let behind =
+            |state: &str, threads: u32| format!("1 (a) {state} {} {threads} 0 5 6", ["0"; 16].join(" "));
+        assert!(has_ended(&behind("Z", 1)));
+        assert!(!has_ended(&behind("Z", 3)) && !has_ended(&behind("S", 1)));
+        assert_eq!(start_of(&behind("S", 1)), Some(5));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::ffi::{CString, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Every swap file of ours has this in its name, followed by its owner.
 const PREFIX: &str = "overdrive-swap-";
@@ -19,6 +20,9 @@ const PAGE: u64 = 4096;
 
 /// Here stands a note for each swap file of a run: its name, and in it the path.
 const NOTES: &str = "/var/lib/overdrive/swap-files";
+
+/// How long another process is given to take an area off.
+const OTHERS_MAX: Duration = Duration::from_secs(60);
 
 /// From the kernel's `linux/swap.h`.
 const SWAP_FLAG_PREFER: libc::c_int = 0x8000;
@@ -164,7 +168,8 @@ pub fn remove_stale() -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
         let is_there = is_stale(&path) && path.exists();
         match space::remove_file(&path) {
             Ok(()) if is_there => removed.push(path),
-            Err(_) if is_there => {
+            // One that is gone now was taken away by another sweep.
+            Err(_) if is_there && path.exists() => {
                 stuck.push(path);
                 continue;
             }
@@ -175,9 +180,24 @@ pub fn remove_stale() -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     Ok((removed, stuck))
 }
 
+/// Turns the area off and deletes its file. Another sweep may be about the same: what it has done is not done
+/// again, and what it is still doing is waited for.
 fn remove(path: &Path) -> io::Result<()> {
-    turn_off(path)?;
-    std::fs::remove_file(path)
+    let start = Instant::now();
+    while let Err(error) = turn_off(path) {
+        let is_off = || areas().map(|on| on.iter().all(|area| area.path != path));
+        match error.kind() {
+            io::ErrorKind::InvalidInput | io::ErrorKind::NotFound if is_off()? => break,
+            io::ErrorKind::InvalidInput if start.elapsed() < OTHERS_MAX => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            _ => return Err(error),
+        }
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Turns an area off, which brings back what is in it. A signal ends it before its time.

@@ -187,16 +187,70 @@ fn what_a_killed_run_leaves_is_swept() {
         return;
     }
     let mut child = start(folder.path());
+    // Group and swap file stand now; another test's run may sweep them before we do.
     wait_until_set_up(child.id());
     signal(child.id(), "KILL");
     child.wait().unwrap();
-    let part = format!("-{}-", child.id());
-    assert!(!leftovers(&part).is_empty(), "kill -9 leaves things, or this test proves nothing");
     let (code, text, error) = run(&["page", "--clean-stale"]);
-    // Another test's run may have swept first; what counts is that nothing is left.
     assert_eq!(code, 0, "{text}{error}");
-    assert_eq!(leftovers(&part), Vec::<PathBuf>::new());
+    assert_eq!(leftovers(&format!("-{}-", child.id())), Vec::<PathBuf>::new());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// The moments at which runs are killed are spread over its length: before there is anything, while swap
+/// and group are made, while the set is filled and measured, while all is taken down.
+#[test]
+fn killed_at_any_moment_nothing_is_left() {
+    const NAME: &str = "page::killed_at_any_moment_nothing_is_left";
+    const MOMENTS: u32 = 16;
+    let folder = folder();
+    if !can_page(NAME, folder.path()) {
+        return;
+    }
+    // The shorter of two: one may have been held up. The bound keeps a slow machine from taking minutes.
+    let lengths = [(); 2].map(|()| {
+        let begun = Instant::now();
+        assert!(start_short(folder.path()).wait().unwrap().success());
+        begun.elapsed()
+    });
+    let length = lengths[0].min(lengths[1]).min(Duration::from_secs(4));
+    for moment in 0..MOMENTS {
+        let mut child = start_short(folder.path());
+        std::thread::sleep(length * moment / MOMENTS);
+        // It may have come to its end already: then nothing is left either.
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let part = format!("-{}-", child.id());
+        let place = format!("killed {moment}/{MOMENTS} into a run of {length:?}");
+        // The next run cleans up as well as the command that does nothing else.
+        if moment % 4 == 3 {
+            assert!(start_short(folder.path()).wait().unwrap().success(), "{place}: the next run");
+        } else {
+            let (code, text, error) = run(&["swap", "off", "--stale"]);
+            assert_eq!(code, 0, "{place}: {text}{error}");
+        }
+        assert_eq!(leftovers(&part), Vec::<PathBuf>::new(), "{place}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{place}: a file is left");
+        assert_eq!(notes(&part), Vec::<PathBuf>::new(), "{place}");
+    }
+}
+
+/// A run of about a second.
+fn start_short(folder: &Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_overdrive"))
+        .args(["page", "--backing", "swap", "--set", "32MiB", "--dram", "16MiB"])
+        .args(["--runtime", "300ms", "--warmup-max", "200ms", "--swap"])
+        .arg(format!("{}:96MiB", folder.display()))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// The notes that name swap files of a process.
+fn notes(part: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/var/lib/overdrive/swap-files").into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains(part)).collect()
 }
 
 #[test]

@@ -78,14 +78,13 @@ pub(crate) struct Swept {
     pub(crate) stuck: Vec<PathBuf>,
 }
 
-/// Removes groups and swap files of runs that were killed.
+/// Removes groups and swap files of runs that were killed. The groups first: what still runs in one is ended,
+/// so that its pages need not be brought back from the swap file under the group's budget.
 pub(crate) fn sweep() -> Result<Swept> {
-    let (mut removed, mut stuck) = swap::remove_stale().context("/proc/swaps")?;
-    if let Ok(place) = Place::find() {
-        let (groups, held) = place.remove_stale();
-        removed.extend(groups);
-        stuck.extend(held);
-    }
+    let (mut removed, mut stuck) = Place::find().map(|place| place.remove_stale()).unwrap_or_default();
+    let (files, held) = swap::remove_stale().context("/proc/swaps")?;
+    removed.extend(files);
+    stuck.extend(held);
     Ok(Swept { removed, stuck })
 }
 
