@@ -31,7 +31,7 @@ pub(crate) use search::SearchFlags;
 use std::path::PathBuf;
 use std::time::Duration;
 pub(crate) use swap::{
-    SwapCommand, SwapFlags, SwapOffFlags, SwapOnFlags, SwapPlanFlags, SwapStatusFlags, SwapWishFlags,
+    OnOff, SwapCommand, SwapFlags, SwapOffFlags, SwapOnFlags, SwapPlanFlags, SwapStatusFlags, SwapWishFlags,
 };
 pub(crate) use topology::TopologyFlags;
 

@@ -1,6 +1,6 @@
 # Swap on an NVMe namespace: set up, paged to under a budget, refused where it must be, and taken away without a trace
 #: memory 640M
-#: limit 400s
+#: limit 900s
 #: module nvme
 #: module ext4
 #: module crc32c_generic
@@ -94,7 +94,7 @@ contains "under a group of version 2" "budget 24 MiB" "$(cat /tmp/record.json)"
 # shellcheck disable=SC2086
 overdrive $paged --runtime 60s >/dev/null 2>&1 &
 runner=$!
-wait_for 30 sh -c '[ "$(awk "/nvme/ { print \$4 }" /proc/swaps)" -gt 30000 ]'
+wait_for 200 sh -c '[ "$(awk "/nvme/ { print \$4 }" /proc/swaps)" -gt 30000 ]'
 swap off
 equal "off is refused while a group has no room" 2 "$code"
 contains "and says how much is missing" "are missing" "$(cat /tmp/said)"
@@ -108,10 +108,10 @@ contains "status tells the wear" "times the drive" "$(cat /tmp/said)"
 # shellcheck disable=SC2086
 overdrive $paged --runtime 60s >/dev/null 2>&1 &
 runner=$!
-wait_for 30 sh -c 'ls -d /sys/fs/cgroup/overdrive-page-*'
+wait_for 200 sh -c 'ls -d /sys/fs/cgroup/overdrive-page-*'
 kill -9 "$runner"
 wait "$runner" 2>/dev/null
-wait_for 30 sh -c '! pidof overdrive'
+wait_for 200 sh -c '! pidof overdrive'
 swap off --stale
 equal "what a killed run left is swept" 0 "$code"
 contains "and named" "overdrive-page-" "$(cat /tmp/said)"
@@ -122,6 +122,17 @@ equal "off ends well" 0 "$code"
 unchanged "off leaves no trace"
 swap off
 equal "nothing is left to turn off" 0 "$code"
+
+# What is wished for in place of the rules, among it what a new scheduler would set by itself.
+queue=/sys/block/${drive#/dev/}/queue
+swap on --device "$drive" --write-to "$drive" --even-if-busy --nomerges 1 --max-sectors 64 --nr-requests 128 --zswap off
+equal "with wishes it goes on" 0 "$code"
+equal "as wished" "1 64 128 [none] N" "$(cat "$queue/nomerges") $(cat "$queue/max_sectors_kb") $(cat "$queue/nr_requests") \
+$(grep -o '\[none\]' "$queue/scheduler") $(cat /sys/module/zswap/parameters/enabled)"
+swap off
+unchanged "and off takes them back"
+refused "more than the drive takes" "more than the disk takes in one request" --device "$drive" --write-to "$drive" \
+    --max-sectors 1000000
 
 # Killed at any moment, off mends it. The last third of the time is when things are changed.
 for moment in 9 10 11 12 13 14; do

@@ -8,7 +8,7 @@ use crate::cmd::page::site;
 use crate::cmd::tune::standing::{Which, take_back};
 use crate::cmd::tune::{driven, hold_back, occasion, state_folder};
 use crate::exit::{Ending, Refused, refuse};
-use crate::flags::{SwapCommand, SwapFlags, SwapOffFlags, SwapOnFlags, SwapPlanFlags, SwapWishFlags};
+use crate::flags::{OnOff, SwapCommand, SwapFlags, SwapOffFlags, SwapOnFlags, SwapPlanFlags, SwapWishFlags};
 use crate::output;
 use anyhow::{Result, bail};
 use overdrive_host::Root;
@@ -16,7 +16,7 @@ use overdrive_host::change::driver::Driver;
 use overdrive_host::change::machine::Applied;
 use overdrive_host::change::shell;
 use overdrive_host::change::system::HostSystem;
-use overdrive_host::swap::setup::{Place, RULE, Setup, SetupError, Wish};
+use overdrive_host::swap::setup::{Place, QueueWish, RULE, Setup, SetupError, Wish};
 use overdrive_sys::file::WriteConsent;
 use std::path::Path;
 
@@ -44,6 +44,13 @@ fn make(wish: &SwapWishFlags) -> Result<(Vec<Place>, Setup)> {
         page_cluster: wish.page_cluster,
         discard: !wish.no_discard,
         priority: wish.priority,
+        before_zram: wish.before_zram,
+        zswap: wish.zswap.map(|choice| choice == OnOff::On),
+        queue: QueueWish {
+            nomerges: wish.nomerges,
+            max_sectors_kb: wish.max_sectors,
+            nr_requests: wish.nr_requests,
+        },
         areas_only: wish.areas_only,
     };
     let setup = Setup::of(&root, &places, &wanted).map_err(refused)?;

@@ -1,7 +1,7 @@
 //! The words of `overdrive swap`.
 
 use super::StateFlags;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use overdrive_base::size::parse_size;
 use overdrive_base::time::parse_duration;
 use std::path::PathBuf;
@@ -13,6 +13,7 @@ Examples:
   overdrive swap plan --profile                 the documents' recipes, row by row
   overdrive swap on --device /dev/nvme1n1 --write-to /dev/nvme1n1
   overdrive swap on --file /var/swap --size 16GiB
+  overdrive swap on --device /dev/nvme1n1 --write-to /dev/nvme1n1 --zswap off --max-sectors 64
   overdrive swap status
   overdrive swap off                            everything as it was before
   overdrive swap off --stale                    only what killed runs left";
@@ -55,8 +56,23 @@ pub(crate) struct SwapWishFlags {
     /// Priority of the areas [default: chosen, see plan]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=32767))]
     pub(crate) priority: Option<u16>,
+    /// Fill the areas before compressed memory (zram) that is on
+    #[arg(long, conflicts_with = "priority")]
+    pub(crate) before_zram: bool,
+    /// zswap before the drive: fewer writes to it, and time in each fault [default: as it is]
+    #[arg(long, value_name = "on|off", value_enum)]
+    pub(crate) zswap: Option<OnOff>,
+    /// Merging of neighbouring requests: 0 always, 1 when it is simple, 2 never [default: as it is]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=2))]
+    pub(crate) nomerges: Option<u32>,
+    /// The largest request to a drive, in KiB [default: as it is]
+    #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(4..))]
+    pub(crate) max_sectors: Option<u32>,
+    /// How many requests stand at a drive at once [default: as it is]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..))]
+    pub(crate) nr_requests: Option<u32>,
     /// Leave the settings as they are: make the areas alone
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["zswap", "nomerges", "max_sectors", "nr_requests"])]
     pub(crate) areas_only: bool,
     /// Do not tell the drive that its area is free
     #[arg(long)]
@@ -64,6 +80,13 @@ pub(crate) struct SwapWishFlags {
     /// Print JSON on standard output, and nothing else there
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// On or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnOff {
+    On,
+    Off,
 }
 
 #[derive(Debug, Args)]

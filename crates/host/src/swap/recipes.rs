@@ -4,7 +4,7 @@
 //! Technology paper, which agree; the blueprint is Intel 340608-001US with its scripts. Both are of 2018 to
 //! 2020 and kernels 4.11 to 4.18: several rows no longer mean what they meant.
 
-use super::setup::Setup;
+use super::setup::{Setup, ZSWAP};
 use crate::audit::Audit;
 use crate::change::swap::manner_of;
 use crate::change::{Kind, meaning};
@@ -129,21 +129,22 @@ const TABLE: &[(&str, &str, &str, Here, &str)] = &[
         "64",
         "64 (script)",
         Here::Queue("nr_requests", |queue| Some(queue.nr_requests.get()?.to_string())),
-        "64 bounds how many writes stand before a read, and how many reads are out: left to a measurement",
+        "64 bounds how many writes stand before a read, and how many reads are out: left to a measurement \
+         (--nr-requests)",
     ),
     (
         "max_sectors_kb",
         "32",
         "32 (script)",
         Here::Queue("max_sectors_kb", |queue| Some(queue.max_sectors_kb.get()?.to_string())),
-        "small writes let reads pass on slow drives and cost bandwidth on all",
+        "small writes let reads pass on slow drives and cost bandwidth on all (--max-sectors)",
     ),
     (
         "nomerges",
         "-",
         "2",
         Here::Queue("nomerges", |queue| Some(queue.nomerges.get()?.to_string())),
-        "saves the search for a neighbour, and swap-outs that would merge no longer do",
+        "saves the search for a neighbour, and swap-outs that would merge no longer do (--nomerges)",
     ),
     (
         "MGLRU",
@@ -173,12 +174,11 @@ const TABLE: &[(&str, &str, &str, Here, &str)] = &[
         "zswap",
         "-",
         "-",
-        Here::Asked(|audit, _| match audit.host.memory.zswap.get() {
-            Some(true) => as_it_is("on"),
-            Some(false) => as_it_is("off"),
-            None => "not in this kernel".to_owned(),
+        Here::Asked(|audit, setup| {
+            let now = audit.host.memory.zswap.get().map(|on| if on { "Y" } else { "N" }.to_owned());
+            planned_or(setup, ZSWAP, now)
         }),
-        "newer than both: on, fewer writes reach the drive; off, a fault costs what the drive costs",
+        "newer than both: on, fewer writes reach the drive; off, a fault costs what the drive costs (--zswap)",
     ),
 ];
 

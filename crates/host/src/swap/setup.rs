@@ -46,6 +46,7 @@ pub const AREAS_MAX: usize = 23;
 const PRIORITY: u16 = 10;
 
 const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
+pub(super) const ZSWAP: &str = "/sys/module/zswap/parameters/enabled";
 
 /// A device or file to swap to, looked at.
 #[derive(Debug, Clone)]
@@ -73,8 +74,25 @@ pub struct Wish {
     pub discard: bool,
     /// The priority; without one it is chosen.
     pub priority: Option<u16>,
+    /// A priority above that of compressed memory that is on.
+    pub before_zram: bool,
+    /// zswap on or off; none: as it is.
+    pub zswap: Option<bool>,
+    /// Files of the drives' queues and what is to stand there.
+    pub queue: QueueWish,
     /// Leave the settings as they are.
     pub areas_only: bool,
+}
+
+/// What is wished for the queues of the drives; none: what the rules say, or as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueWish {
+    /// 0: neighbours are merged, 1: only what is simple, 2: never.
+    pub nomerges: Option<u32>,
+    /// The largest request, in KiB.
+    pub max_sectors_kb: Option<u32>,
+    /// How many requests stand at once.
+    pub nr_requests: Option<u32>,
 }
 
 /// A choice and its reason.
@@ -115,6 +133,24 @@ pub enum SetupError {
         /// How much.
         size: String,
     },
+    /// A setting that this host or disk does not have.
+    #[error("{path}: {why}; wanted no wish for it")]
+    Absent {
+        /// Where it would stand.
+        path: String,
+        /// Why it is not there.
+        why: String,
+    },
+    /// More than the disk can take in one request.
+    #[error("{path}: {wanted} KiB are more than the disk takes in one request ({most} KiB)")]
+    Request {
+        /// Which.
+        path: String,
+        /// What is wished for.
+        wanted: u32,
+        /// What the disk says.
+        most: u64,
+    },
 }
 
 impl Setup {
@@ -129,9 +165,10 @@ impl Setup {
         if !wish.areas_only {
             places.iter().for_each(|place| setup.fixes(root, &place.audit));
             setup.cluster(root, wish.page_cluster);
+            setup.wishes(root, places, wish)?;
         }
         setup.places(places);
-        let priority = wish.priority.or_else(|| setup.priority(places));
+        let priority = wish.priority.or_else(|| setup.priority(places, wish.before_zram));
         for place in places {
             setup.area(root, place, priority, wish.discard);
         }
@@ -167,29 +204,84 @@ impl Setup {
 
     /// The user knows whether faults come at random or in a row.
     fn cluster(&mut self, root: &Root, wanted: u32) {
-        self.plan.changes.retain(|change| change.path != PAGE_CLUSTER);
-        self.choices.retain(|choice| choice.what != "vm-page-cluster");
         let pages = 1u64 << wanted.min(31);
         let why = match wanted {
             0 => "each fault reads its page alone: right for random access; --page-cluster 3 to 5 for scans"
                 .to_owned(),
             _ => format!("each fault reads {pages} pages: right for scans, wasted reads at random"),
         };
-        self.choices.push(Choice { what: "vm-page-cluster".to_owned(), why });
-        let now = root.text(PAGE_CLUSTER);
-        let crate::facts::Fact::Known { raw, .. } = now else { return };
-        if same(Kind::Attribute, Some(&raw), Some(&wanted.to_string())) {
-            return;
+        // Where it cannot be read there is nothing to set.
+        let _ = self.set(root, PAGE_CLUSTER, &wanted.to_string(), ("vm-page-cluster", Risk::Safe), &why);
+    }
+
+    /// What the user wishes in place of what the rules say.
+    fn wishes(&mut self, root: &Root, places: &[Place], wish: &Wish) -> Result<(), SetupError> {
+        if let Some(on) = wish.zswap {
+            let (value, why) = match on {
+                true => ("Y", "pages are compressed in memory first: fewer writes, and time in the fault"),
+                false => ("N", "pages go straight to the drive: the fault costs what the drive costs"),
+            };
+            self.set(root, ZSWAP, value, ("swap-zswap", Risk::Safe), why)?;
         }
-        self.plan.changes.push(Change {
-            rule: "vm-page-cluster".to_owned(),
-            class: Risk::Safe.letter().to_owned(),
-            kind: Kind::Attribute,
-            path: PAGE_CLUSTER.to_owned(),
-            old: Some(raw),
-            new: Some(wanted.to_string()),
-            device: None,
-        });
+        let QueueWish { nomerges, max_sectors_kb, nr_requests } = wish.queue;
+        for disk in places.iter().filter_map(|place| place.audit.target.disks.first()) {
+            let file = |name| format!("/sys/block/{}/queue/{name}", disk.name());
+            if let Some(mode) = nomerges {
+                let why = match mode {
+                    0 => "pages that are swapped out side by side go in one request",
+                    _ => "saves the search for a neighbour; pages swapped out side by side go one by one",
+                };
+                let rule = ("block-nomerges", Risk::Safe);
+                self.set(root, &file("nomerges"), &mode.to_string(), rule, why)?;
+            }
+            if let Some(wanted) = max_sectors_kb {
+                let path = file("max_sectors_kb");
+                let most = disk.block.queue.max_hw_sectors_kb.get().unwrap_or(u64::MAX);
+                if u64::from(wanted) > most {
+                    return Err(SetupError::Request { path, wanted, most });
+                }
+                let why = "bounds how long a read waits behind one write, at the cost of bandwidth";
+                let rule = ("block-max-sectors", Risk::SideEffects);
+                self.set(root, &path, &wanted.to_string(), rule, why)?;
+            }
+            if let Some(wanted) = nr_requests {
+                let why = "bounds how many writes stand before a read; what is above sleeps";
+                let rule = ("block-nr-requests", Risk::SideEffects);
+                self.set(root, &file("nr_requests"), &wanted.to_string(), rule, why)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One setting, in place of what a rule wants there.
+    fn set(
+        &mut self,
+        root: &Root,
+        path: &str,
+        value: &str,
+        (rule, class): (&str, Risk),
+        why: &str,
+    ) -> Result<(), SetupError> {
+        let read = root.text(path);
+        let crate::facts::Fact::Known { raw: now, .. } = &read else {
+            let why = read.why().unwrap_or_default().to_owned();
+            return Err(SetupError::Absent { path: path.to_owned(), why });
+        };
+        self.plan.changes.retain(|change| change.path != path);
+        self.choices.retain(|choice| choice.what != rule);
+        self.choose(rule, why);
+        if !same(Kind::Attribute, Some(now), Some(value)) {
+            self.plan.changes.push(Change {
+                rule: rule.to_owned(),
+                class: class.letter().to_owned(),
+                kind: Kind::Attribute,
+                path: path.to_owned(),
+                old: Some(now.clone()),
+                new: Some(value.to_owned()),
+                device: device_of(root, path),
+            });
+        }
+        Ok(())
     }
 
     fn places(&mut self, places: &[Place]) {
@@ -232,7 +324,7 @@ impl Setup {
     }
 
     /// The priority of all areas: by turns, or by node where this kernel knows how.
-    fn priority(&mut self, places: &[Place]) -> Option<u16> {
+    fn priority(&mut self, places: &[Place], before_zram: bool) -> Option<u16> {
         let host = &places[0].audit.host;
         let on: Vec<&SwapArea> = host.memory.swaps.value().into_iter().flatten().collect();
         let drives = on.iter().filter(|area| !is_compressed(area)).map(|area| area.priority).max();
@@ -240,7 +332,8 @@ impl Setup {
         let mut nodes = nodes_of(places);
         nodes.sort_unstable();
         nodes.dedup();
-        let by_node = nodes.len() > 1 && nodes.iter().all(|&node| node >= 0);
+        let ahead_of = compressed.filter(|_| before_zram);
+        let by_node = ahead_of.is_none() && nodes.len() > 1 && nodes.iter().all(|&node| node >= 0);
         if by_node && host.kernel.at_least(6, 19) == Some(false) && drives.is_none_or(|priority| priority < 0)
         {
             self.choose(
@@ -250,7 +343,8 @@ impl Setup {
             );
             return None;
         }
-        let above = drives.map_or(0, |highest| highest.saturating_add(1).clamp(0, i64::from(PRIORITY_MAX)));
+        let above = drives.max(ahead_of);
+        let above = above.map_or(0, |highest| highest.saturating_add(1).clamp(0, i64::from(PRIORITY_MAX)));
         let priority = PRIORITY.max(u16::try_from(above).unwrap_or(PRIORITY_MAX));
         let equal =
             if places.len() > 1 { "equal: filled in turn, all drives at once" } else { "as documented" };
@@ -259,7 +353,10 @@ impl Setup {
         match compressed {
             Some(front) if front > i64::from(priority) => self.choose(
                 "zram stays in front",
-                &format!("its priority {front} is higher: the drive sees no page until it is full"),
+                &format!(
+                    "its priority {front} is higher: the drive sees no page until it is full; --before-zram \
+                     turns that round"
+                ),
             ),
             Some(front) => self.choose("zram comes after", &format!("its priority {front} is lower")),
             None => {}

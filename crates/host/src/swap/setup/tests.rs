@@ -9,7 +9,7 @@ use std::time::Duration;
 fn host(release: &str, nodes: [i64; 2], swaps: &str) -> Root {
     let mut text = format!(
         "/proc/sys/kernel/osrelease = {release}\n/proc/sys/vm/swappiness = 60\n/proc/sys/vm/page-cluster = 3\n\
-         /proc/sys/vm/watermark_scale_factor = 10\n/proc/meminfo |\n|MemTotal: 16777216 kB\n\
+         /sys/module/zswap/parameters/enabled = N\n/proc/sys/vm/watermark_scale_factor = 10\n/proc/meminfo |\n|MemTotal: 16777216 kB\n\
          |MemAvailable: 8388608 kB\n/proc/swaps |\n|Filename Type Size Used Priority\n{swaps}\
          /sys/devices/system/node/node0/cpulist = 0-3\n"
     );
@@ -21,7 +21,8 @@ fn host(release: &str, nodes: [i64; 2], swaps: &str) -> Root {
         text += &format!(
             "{folder}/dev = 259:{number}\n{folder}/size = 2097152\n{folder}/wwid = eui.{number}\n\
              {folder}/queue/scheduler = none [mq-deadline]\n{folder}/queue/discard_max_bytes = 4096\n\
-             {folder}/queue/rotational = 0\n{folder}/device -> ../../nvme{number}\n\
+             {folder}/queue/rotational = 0\n{folder}/queue/nomerges = 0\n{folder}/queue/nr_requests = 1023\n\
+             {folder}/queue/max_sectors_kb = 512\n{folder}/queue/max_hw_sectors_kb = 512\n{folder}/device -> ../../nvme{number}\n\
              /sys/devices/pci/nvme{number}/numa_node = {node}\n\
              /sys/block/nvme{number}n1 -> ../devices/pci/nvme{number}/nvme{number}n1\n\
              /sys/class/block/nvme{number}n1 -> ../../devices/pci/nvme{number}/nvme{number}n1\n\
@@ -54,7 +55,15 @@ fn areas(setup: &Setup) -> Vec<(&str, &str)> {
     areas.map(|change| (change.path.as_str(), change.new.as_deref().unwrap())).collect()
 }
 
-const WISH: Wish = Wish { page_cluster: 0, discard: true, priority: None, areas_only: false };
+const WISH: Wish = Wish {
+    page_cluster: 0,
+    discard: true,
+    priority: None,
+    before_zram: false,
+    zswap: None,
+    queue: QueueWish { nomerges: None, max_sectors_kb: None, nr_requests: None },
+    areas_only: false,
+};
 
 #[test]
 fn settings_come_first_and_each_space_before_its_area() {
@@ -121,8 +130,43 @@ fn a_file_or_a_space_that_is_there_needs_less() {
 }
 
 #[test]
+fn what_is_wished_for_stands_in_the_plan_in_place_of_the_rules() {
+    let text = |root: &Root, wish: &Wish| -> Vec<(String, String)> {
+        let setup = Setup::of(root, &both(root), wish).unwrap();
+        let changes = setup.plan.changes.into_iter().filter(|change| !change.kind.is_swap());
+        changes.map(|change| (change.path, change.new.unwrap())).collect()
+    };
+    let root = host("6.12.0", [0, 0], "|/dev/zram0 partition 8 0 100\n");
+    let queue = QueueWish { nomerges: Some(1), max_sectors_kb: Some(64), nr_requests: Some(128) };
+    let wish = Wish { zswap: Some(true), queue, before_zram: true, ..WISH };
+    let planned = text(&root, &wish);
+    for drive in ["nvme0n1", "nvme1n1"] {
+        for (file, value) in [("nomerges", "1"), ("max_sectors_kb", "64"), ("nr_requests", "128")] {
+            let wanted = (format!("/sys/block/{drive}/queue/{file}"), value.to_owned());
+            assert!(planned.contains(&wanted), "{wanted:?}: {planned:?}");
+        }
+    }
+    let scheduler = planned.iter().position(|(path, _)| path.ends_with("nvme0n1/queue/scheduler")).unwrap();
+    let requests = planned.iter().position(|(path, _)| path.ends_with("nvme0n1/queue/nr_requests")).unwrap();
+    assert!(scheduler < requests, "a new scheduler brings its own number of requests");
+    assert!(planned.contains(&(ZSWAP.to_owned(), "Y".to_owned())));
+    let setup = Setup::of(&root, &both(&root), &wish).unwrap();
+    assert_eq!(areas(&setup)[0].1, "priority 101 discard-once", "before the compressed memory");
+    assert!(setup.choices.iter().any(|choice| choice.what == "zram comes after"), "{:?}", setup.choices);
+    // What stands there already is not planned.
+    let planned = text(&root, &Wish { zswap: Some(false), ..WISH });
+    assert!(planned.iter().all(|(path, _)| path != ZSWAP), "{planned:?}");
+}
+
+#[test]
 fn wishes_that_cannot_be_met_are_refused() {
     let root = host("6.18.0", [0, 0], "");
+    let large = QueueWish { max_sectors_kb: Some(4096), ..WISH.queue };
+    let error = Setup::of(&root, &both(&root), &Wish { queue: large, ..WISH }).unwrap_err().to_string();
+    assert!(error.contains("4096 KiB are more than the disk takes in one request (512 KiB)"), "{error}");
+    let old = Root::from_capture("/proc/sys/kernel/osrelease = 4.14.0\n").unwrap();
+    let error = Setup::default().set(&old, ZSWAP, "Y", ("swap-zswap", Risk::Safe), "").unwrap_err();
+    assert!(error.to_string().starts_with(ZSWAP), "{error}");
     let one = device(&root, "/dev/nvme0n1");
     assert_eq!(Setup::of(&root, &[], &WISH).unwrap_err(), SetupError::Nowhere);
     let twice = Setup::of(&root, &[one.clone(), one.clone()], &WISH).unwrap_err().to_string();
