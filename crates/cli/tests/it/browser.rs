@@ -1,4 +1,4 @@
-//! The HTML report in a real browser with the network off: no console message, every chart drawn, no label cut
+//! The HTML reports in a real browser with the network off: no console message, every chart drawn, no label cut
 //! off, nothing wider than the page, at 1280 and at 400 pixels, in light and in dark.
 
 use crate::support::{folder, run, skip};
@@ -78,6 +78,38 @@ fn look(browser: &Path, folder: &Path, width: u32, dark: bool) -> (Value, String
     )
 }
 
+/// What a page must hold to be whole.
+struct Least {
+    charts: usize,
+    letters: u64,
+}
+
+/// Opens the page at two widths, in light and in dark.
+fn is_whole(browser: &Path, folder: &Path, page: &str, least: &Least) {
+    std::fs::write(folder.join("report.html"), page.replace("</body>", &format!("{PROBE}</body>"))).unwrap();
+    for (width, dark) in [(1280, false), (1280, true), (400, false), (400, true)] {
+        let (seen, console) = look(browser, folder, width, dark);
+        let place = format!("{width} px, {}", if dark { "dark" } else { "light" });
+        assert_eq!(console, "", "{place}: the console is silent");
+        assert_eq!(seen["width"], width, "{place}");
+        assert!(
+            seen["scroll"].as_u64().unwrap() <= u64::from(width),
+            "{place}: the page scrolls sideways: {seen}"
+        );
+        assert!(seen["text"].as_u64().unwrap() > least.letters, "{place}: {seen}");
+        let light: u64 =
+            seen["background"].as_array().unwrap().iter().map(|part| part.as_u64().unwrap()).sum();
+        assert_eq!(light < 384, dark, "{place}: background {}", seen["background"]);
+        let charts = seen["charts"].as_array().unwrap();
+        assert!(charts.len() >= least.charts, "{place}: {} charts", charts.len());
+        for chart in charts {
+            assert!(chart["drawn"].as_u64().unwrap() >= 1, "{place}: an empty chart: {chart}");
+            assert_eq!(chart["cut"].as_array().unwrap().len(), 0, "{place}: labels cut off: {chart}");
+            assert!(chart["smallest"].as_f64().unwrap() >= 9.0, "{place}: unreadably small labels: {chart}");
+        }
+    }
+}
+
 #[test]
 fn the_report_is_whole_in_a_browser() {
     let Some(browser) = browser() else {
@@ -88,27 +120,45 @@ fn the_report_is_whole_in_a_browser() {
     let (code, _, error) = run(&["evaluate", "sim", "--quick", "--out", out.to_str().unwrap()]);
     assert_eq!(code, 0, "{error}");
     let html = std::fs::read_to_string(out.join("report.html")).unwrap();
-    std::fs::write(folder.path().join("report.html"), html.replace("</body>", &format!("{PROBE}</body>")))
-        .unwrap();
-    for (width, dark) in [(1280, false), (1280, true), (400, false), (400, true)] {
-        let (seen, console) = look(&browser, folder.path(), width, dark);
-        let place = format!("{width} px, {}", if dark { "dark" } else { "light" });
-        assert_eq!(console, "", "{place}: the console is silent");
-        assert_eq!(seen["width"], width, "{place}");
-        assert!(
-            seen["scroll"].as_u64().unwrap() <= u64::from(width),
-            "{place}: the page scrolls sideways: {seen}"
-        );
-        assert!(seen["text"].as_u64().unwrap() > 5000, "{place}: {seen}");
-        let light: u64 =
-            seen["background"].as_array().unwrap().iter().map(|part| part.as_u64().unwrap()).sum();
-        assert_eq!(light < 384, dark, "{place}: background {}", seen["background"]);
-        let charts = seen["charts"].as_array().unwrap();
-        assert!(charts.len() >= 5, "{place}: {} charts", charts.len());
-        for chart in charts {
-            assert!(chart["drawn"].as_u64().unwrap() >= 1, "{place}: an empty chart: {chart}");
-            assert_eq!(chart["cut"].as_array().unwrap().len(), 0, "{place}: labels cut off: {chart}");
-            assert!(chart["smallest"].as_f64().unwrap() >= 9.0, "{place}: unreadably small labels: {chart}");
-        }
+    is_whole(&browser, folder.path(), &html, &Least { charts: 5, letters: 5000 });
+
+    // The same record on a host with ten drives: the drawing of its topology.
+    let tree = format!("{}/../../fixtures/hosts/workstation-ten-ssds.tree", env!("CARGO_MANIFEST_DIR"));
+    let (code, text, error) = run(&["topology", "--json", "--from-capture", &tree]);
+    assert_eq!(code, 0, "{error}");
+    let mut topology: Value = serde_json::from_str(&text).unwrap();
+    topology.as_object_mut().unwrap().remove("schema");
+    let stored = std::fs::read_to_string(out.join("record.json")).unwrap();
+    let mut record: Value = serde_json::from_str(&stored).unwrap();
+    record["topology"] = topology;
+    let (stored, page) = (folder.path().join("record.json"), folder.path().join("drawn.html"));
+    std::fs::write(&stored, record.to_string()).unwrap();
+    let (code, _, error) = run(&["report", stored.to_str().unwrap(), "--html", page.to_str().unwrap()]);
+    assert_eq!(code, 0, "{error}");
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert_eq!(html.matches("<svg class=\"topology\"").count(), 1);
+    is_whole(&browser, folder.path(), &html, &Least { charts: 6, letters: 5000 });
+}
+
+#[test]
+fn a_paging_report_is_whole_in_a_browser() {
+    let Some(browser) = browser() else {
+        return skip("a_paging_report_is_whole_in_a_browser", "chromium is not installed");
+    };
+    let folder = folder();
+    let (out, swap) = (folder.path().join("out"), format!("{}:96MiB", folder.path().display()));
+    let page = |backing: &[&str]| {
+        let cells = ["page", "--set", "32MiB", "--threads", "1,2", "--read-ratio", "0,100"];
+        let short = ["--runtime", "200ms", "--warmup-max", "200ms", "--out", out.to_str().unwrap()];
+        run(&[&cells[..], &short, backing].concat())
+    };
+    // Swap wants root; without it the page shows memory alone.
+    let (mut code, _, mut error) = page(&["--backing", "dram,swap", "--dram", "16MiB", "--swap", &swap]);
+    if code == 2 {
+        (code, _, error) = page(&["--backing", "dram"]);
     }
+    assert_eq!(code, 0, "{error}");
+    let html = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(html.contains("id=\"paging\""));
+    is_whole(&browser, folder.path(), &html, &Least { charts: 2, letters: 1000 });
 }

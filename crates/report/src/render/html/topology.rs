@@ -10,7 +10,8 @@ const BOX_HEIGHT: f64 = 46.0;
 const COLUMN_GAP: f64 = 70.0;
 const ROW_HEIGHT: f64 = 58.0;
 const MARGIN: f64 = 8.0;
-/// Letters of the small lines that fit a box.
+/// Letters that fit a box: of its name, which is larger and bold, and of the small lines below.
+const NAME_LETTERS_MAX: usize = 25;
 const LETTERS_MAX: usize = 31;
 
 /// A vertex with its place.
@@ -97,7 +98,9 @@ fn boxed(one: &Placed<'_>) -> Markup {
             rect x=(x) y=(y) width=(BOX_WIDTH) height=(BOX_HEIGHT) rx="6" {}
             @for (number, line) in lines.iter().enumerate() {
                 text class=(if number == 0 { "name" } else { "more" }) x=(x + 8.0)
-                    y=(format!("{:.0}", y + 17.0 + 12.0 * number as f64)) { (cut(line)) }
+                    y=(format!("{:.0}", y + 17.0 + 12.0 * number as f64)) {
+                    (cut(line, if number == 0 { NAME_LETTERS_MAX } else { LETTERS_MAX }))
+                }
             }
             title { (lines.join(", ")) }
         }
@@ -121,11 +124,11 @@ fn lines(vertex: &TopologyVertex) -> Vec<String> {
     lines.into_iter().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
 }
 
-fn cut(line: &str) -> String {
-    if line.chars().count() <= LETTERS_MAX {
+fn cut(line: &str, letters_max: usize) -> String {
+    if line.chars().count() <= letters_max {
         return line.to_owned();
     }
-    line.chars().take(LETTERS_MAX - 1).chain(['…']).collect()
+    line.chars().take(letters_max - 1).chain(['…']).collect()
 }
 
 /// Gives every drive a row of its own and everything above the middle of what is below it.
