@@ -1,6 +1,6 @@
 //! The running kernel: release, command line, preemption model, and the build options that rules ask for.
 //!
-//! Build options come from /boot/config-RELEASE; /proc/config.gz is not unpacked.
+//! Build options come from /boot/config-RELEASE, or where that is missing from /proc/config.gz.
 
 use super::parse::{self, Unexpected};
 use super::{Fact, FactRow, Rows};
@@ -23,11 +23,15 @@ pub struct KernelFacts {
 }
 
 /// Build options worth knowing beside a result: timer, preemption, debugging that costs time.
-pub const CONFIG_HINTS: [&str; 12] = [
+pub const CONFIG_HINTS: [&str; 16] = [
     "CONFIG_HZ",
     "CONFIG_NO_HZ_FULL",
     "CONFIG_PREEMPT_DYNAMIC",
     "CONFIG_PREEMPT_RT",
+    "CONFIG_RCU_NOCB_CPU",
+    "CONFIG_RCU_NOCB_CPU_DEFAULT_ALL",
+    "CONFIG_RCU_LAZY",
+    "CONFIG_RCU_LAZY_DEFAULT_OFF",
     "CONFIG_BLK_WBT_MQ",
     "CONFIG_NVME_MULTIPATH",
     "CONFIG_KASAN",
@@ -114,6 +118,13 @@ impl KernelFacts {
         Some(self.release.value()?.at_least(major, minor))
     }
 
+    /// Whether a build option of [`CONFIG_HINTS`] is built in; none: the configuration is not known.
+    #[must_use]
+    pub fn option(&self, name: &str) -> Option<bool> {
+        let set = self.config.value()?;
+        Some(set.iter().any(|line| line.strip_prefix(name) == Some("=y")))
+    }
+
     pub(super) fn rows(&self) -> Vec<FactRow> {
         let mut rows = Rows::new("kernel");
         rows.plain("release", "Kernel", &self.release, "");
@@ -192,10 +203,14 @@ fn preempt_named(word: &str) -> Result<Preempt, Unexpected> {
 
 fn read_config(root: &Root, release: &Fact<Release>) -> Fact<Vec<String>> {
     let Some(release) = release.value() else { return release.clone().map(|_| Vec::new()) };
-    let whole = root.text(&format!("/boot/config-{release}"));
+    let is_wanted = |line: &str| line.split_once('=').is_some_and(|(name, _)| CONFIG_HINTS.contains(&name));
+    let mut whole = root.text(&format!("/boot/config-{release}"));
+    if whole.value().is_none() {
+        let packed = root.unpacked("/proc/config.gz", &is_wanted);
+        whole = if packed.is_absent() { whole } else { packed };
+    }
     let Fact::Known { value, path, .. } = whole else { return whole.map(|_| Vec::new()) };
-    let wanted = |line: &&str| line.split_once('=').is_some_and(|(name, _)| CONFIG_HINTS.contains(&name));
-    let set: Vec<String> = value.lines().filter(wanted).map(str::to_owned).collect();
+    let set: Vec<String> = value.lines().filter(|line| is_wanted(line)).map(str::to_owned).collect();
     Fact::known(set.clone(), set.join("\n"), path)
 }
 
@@ -220,6 +235,41 @@ mod tests {
         assert_eq!(parameter(line, "quiet"), Some(""));
         assert_eq!(parameter(line, "qui"), None);
         assert_eq!(parameter(line, "nosmt"), None);
+    }
+
+    #[test]
+    fn build_options_come_packed_where_there_is_no_other_file() {
+        use std::io::Write;
+        let folder = tempfile::tempdir().unwrap();
+        let proc = folder.path().join("proc");
+        std::fs::create_dir_all(proc.join("sys/kernel")).unwrap();
+        std::fs::write(proc.join("sys/kernel/osrelease"), "6.18.44\n").unwrap();
+        let pack = |text: &str| {
+            let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            packed.write_all(text.as_bytes()).unwrap();
+            std::fs::write(proc.join("config.gz"), packed.finish().unwrap()).unwrap();
+        };
+        pack("# x\nCONFIG_HZ=250\nCONFIG_RCU_LAZY=y\nCONFIG_OTHER=y\n# CONFIG_KASAN is not set\n");
+        let root = Root::new(folder.path()).recorded();
+        let facts = KernelFacts::read(&root);
+        assert_eq!(facts.config.value().unwrap(), &["CONFIG_HZ=250", "CONFIG_RCU_LAZY=y"]);
+        assert_eq!(facts.config.path(), "/proc/config.gz");
+        assert_eq!(
+            (facts.option("CONFIG_RCU_LAZY"), facts.option("CONFIG_KASAN")),
+            (Some(true), Some(false))
+        );
+        // A capture holds what was asked for, as text.
+        let capture = root.capture().unwrap();
+        assert!(capture.contains("CONFIG_RCU_LAZY=y") && !capture.contains("CONFIG_OTHER"), "{capture}");
+        let again = KernelFacts::read(&Root::from_capture(&capture).unwrap());
+        assert_eq!(again.config.value(), facts.config.value());
+        // Nothing else is unpacked, and a bomb neither fills memory nor time.
+        std::fs::write(proc.join("config.gz"), "no gzip").unwrap();
+        let broken = KernelFacts::read(&Root::new(folder.path()));
+        assert!(broken.config.why().is_some() && broken.option("CONFIG_HZ").is_none());
+        pack(&"CONFIG_HZ=1\n".repeat(4 << 20));
+        let bomb = KernelFacts::read(&Root::new(folder.path()));
+        assert!(bomb.config.why().unwrap().contains("larger than"), "{:?}", bomb.config.why());
     }
 
     #[test]

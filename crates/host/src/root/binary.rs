@@ -1,4 +1,5 @@
-//! Files that are no text: configuration space, latency requests. In a capture they stand as hex digits.
+//! Files that are no text: configuration space, latency requests, packed text. In a capture they stand as hex
+//! digits, packed text as text.
 //!
 //! ```text
 //! /dev/cpu_dma_latency = 00943577            four bytes
@@ -12,6 +13,9 @@ use crate::facts::{Fact, describe_errno};
 use std::io::Read;
 
 const ENOENT: i32 = 2;
+
+/// A packed text that unpacks to more is not read: a kernel's configuration has a quarter of a megabyte.
+const UNPACKED_MAX: u64 = 4 << 20;
 
 /// No answer of a device is longer.
 const BYTES_MAX: usize = 16 << 10;
@@ -44,6 +48,32 @@ impl Root {
         }
     }
 
+    /// Reads the lines of a gzip file that `keep` takes; in a capture they stand as text.
+    #[must_use]
+    pub fn unpacked(&self, path: &str, keep: &dyn Fn(&str) -> bool) -> Fact<String> {
+        let Source::Directory(base) = &self.source else { return self.text(path) };
+        let real = match self.resolve(path) {
+            Fact::Known { value, .. } => value,
+            other => return other,
+        };
+        match std::fs::File::open(inside(base, &real)).and_then(unpack) {
+            Ok(text) => {
+                let kept: String =
+                    text.lines().filter(|line| keep(line)).map(|line| format!("{line}\n")).collect();
+                if let Some(recording) = &self.recording {
+                    recording.insert(&real, Node::File(kept.clone()));
+                }
+                Fact::known(kept.trim().to_owned(), kept, path)
+            }
+            Err(error) => {
+                self.keep_bytes(&real, Err(&error));
+                let errno = error.raw_os_error();
+                let why = errno.map_or_else(|| error.to_string(), describe_errno);
+                Fact::Unreadable { path: path.to_owned(), errno, why }
+            }
+        }
+    }
+
     /// Keeps in a capture what was read, or the error of reading it, at a path without links in it.
     pub(crate) fn keep_bytes(&self, real: &str, answer: Result<&[u8], &std::io::Error>) {
         let Some(recording) = &self.recording else { return };
@@ -56,6 +86,15 @@ impl Root {
         };
         recording.insert(real, node);
     }
+}
+
+fn unpack(file: std::fs::File) -> std::io::Result<String> {
+    let mut text = Vec::new();
+    flate2::read::GzDecoder::new(file).take(UNPACKED_MAX + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > UNPACKED_MAX {
+        return Err(std::io::Error::other(format!("larger than {UNPACKED_MAX} bytes unpacked")));
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The bytes as a capture holds them; zeros are skipped over by `@OFFSET`.

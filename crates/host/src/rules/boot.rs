@@ -15,7 +15,7 @@ pub(super) const RULES: &[Rule] = &[
         source: "kernel: kernel-parameters.txt in 6.12; the knobs' own sources",
         effect: "settings that do what their words say",
         risk: Risk::Safe,
-        verified: false,
+        verified: true,
         judge: |host, _| settle(unknown(host)),
     },
     Rule {
@@ -103,7 +103,7 @@ pub(super) const RULES: &[Rule] = &[
         source: "kernel: security/lockdown; kernel_lockdown(7)",
         effect: "knowing beforehand what will be refused",
         risk: Risk::AdviceOnly,
-        verified: false,
+        verified: true,
         judge: |host, _| settle(lockdown(host)),
     },
     Rule {
@@ -116,7 +116,7 @@ pub(super) const RULES: &[Rule] = &[
         source: "dracut(8), update-initramfs(8); P4800X guide, section 4",
         effect: "the queues and depths that were asked for",
         risk: Risk::SideEffects,
-        verified: false,
+        verified: true,
         judge: |host, _| settle(module_params(host)),
     },
     Rule {
@@ -208,23 +208,12 @@ fn audit(host: &HostFacts) -> Verdict {
     .seen(line))
 }
 
-/// Whether a build option is set, when the kernel's configuration is known.
-fn option(host: &HostFacts, name: &str) -> Option<bool> {
-    Some(
-        host.kernel
-            .config
-            .value()?
-            .iter()
-            .any(|line| line.strip_prefix(name).is_some_and(|rest| rest == "=y")),
-    )
-}
-
 fn init_on_alloc(host: &HostFacts) -> Verdict {
     cmdline(host)?;
     let asked = host.kernel.parameter("init_on_alloc");
     let on = match asked {
         Some(value) => value == "1" || value == "on",
-        None => match option(host, "CONFIG_INIT_ON_ALLOC_DEFAULT_ON") {
+        None => match host.kernel.option("CONFIG_INIT_ON_ALLOC_DEFAULT_ON") {
             Some(built) => built,
             None => return Err(Box::new(Judgement::missing(&host.kernel.config))),
         },
@@ -242,7 +231,7 @@ fn debug(host: &HostFacts) -> Verdict {
     const COSTLY: [&str; 4] =
         ["CONFIG_KASAN", "CONFIG_PROVE_LOCKING", "CONFIG_DEBUG_PAGEALLOC", "CONFIG_SLUB_DEBUG_ON"];
     need(&host.kernel.config)?;
-    let on: Vec<&str> = COSTLY.into_iter().filter(|name| option(host, name) == Some(true)).collect();
+    let on: Vec<&str> = COSTLY.into_iter().filter(|name| host.kernel.option(name) == Some(true)).collect();
     // DEBUG_PAGEALLOC built in costs nothing until it is asked for at boot.
     let on: Vec<&str> = on
         .into_iter()

@@ -98,7 +98,7 @@ pub(super) const RULES: &[Rule] = &[
         source: "kernel: Documentation/scheduler/sched-bwc.rst",
         effect: "no pauses from the scheduler",
         risk: Risk::Safe,
-        verified: false,
+        verified: true,
         judge: |host, _| settle(throttled(host)),
     },
     Rule {
@@ -123,7 +123,7 @@ pub(super) const RULES: &[Rule] = &[
         source: "kernel: Documentation/admin-guide/cgroup-v2.rst (cpuset)",
         effect: "as numa-app-local",
         risk: Risk::Safe,
-        verified: false,
+        verified: true,
         judge: |host, target| settle(cpuset(host, target)),
     },
 ];

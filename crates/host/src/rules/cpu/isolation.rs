@@ -213,14 +213,31 @@ fn no_callbacks(host: &HostFacts) -> Verdict {
             .seen(line)
             .fix("", "kernel parameter rcu_nocbs=all"));
     }
-    Ok(match host.kernel.parameter("rcu_nocbs") {
-        Some(cpus) => Judgement::ok(format!("rcu_nocbs={cpus}: callbacks run in threads of their own")),
-        None => Judgement::advice("callbacks run in the softirq of the CPU that faults or completes").fix(
-            "",
-            "kernel parameter rcu_nocbs=all, with rcutree.enable_rcu_lazy=0 where CONFIG_RCU_LAZY is set",
-        ),
+    let option = |name| host.kernel.option(name);
+    if option("CONFIG_RCU_NOCB_CPU") == Some(false) {
+        return leave("this kernel was built without callbacks in threads (CONFIG_RCU_NOCB_CPU)");
     }
-    .seen(line))
+    let is_lazy = match (option("CONFIG_RCU_LAZY"), option("CONFIG_RCU_LAZY_DEFAULT_OFF")) {
+        (Some(true), Some(off)) => Some(!off),
+        (lazy, _) => lazy,
+    };
+    let seen = |judgement: Judgement| match host.kernel.config.value() {
+        Some(_) => judgement.seen(line).seen(&host.kernel.config),
+        None => judgement.seen(line),
+    };
+    if let Some(cpus) = host.kernel.parameter("rcu_nocbs") {
+        return Ok(seen(Judgement::ok(format!("rcu_nocbs={cpus}: callbacks run in threads of their own"))));
+    }
+    if option("CONFIG_RCU_NOCB_CPU_DEFAULT_ALL") == Some(true) {
+        return Ok(seen(Judgement::ok("built so that callbacks run in threads of their own")));
+    }
+    let fix = match is_lazy {
+        Some(true) => "kernel parameter rcu_nocbs=all; kernel parameter rcutree.enable_rcu_lazy=0",
+        Some(false) => "kernel parameter rcu_nocbs=all",
+        None => "kernel parameter rcu_nocbs=all, with rcutree.enable_rcu_lazy=0 where CONFIG_RCU_LAZY is set",
+    };
+    let advice = Judgement::advice("callbacks run in the softirq of the CPU that faults or completes");
+    Ok(seen(advice.fix("", fix)))
 }
 
 fn workqueues(host: &HostFacts) -> Verdict {

@@ -108,10 +108,11 @@ pub(in super::super) const RULES: &[Rule] = &[
         profile: Profile::Any,
         title: "Cores are not slowed down for heat",
         why: "A throttled core looks like a slow drive.",
-        source: "kernel: Documentation/ABI/testing/sysfs-devices-system-cpu (thermal_throttle)",
+        source: "kernel: Documentation/ABI/testing/sysfs-devices-system-cpu (thermal_throttle), \
+              Documentation/admin-guide/thermal/intel_thermal_throttle.rst",
         effect: "the full clock under load",
         risk: Risk::AdviceOnly,
-        verified: false,
+        verified: true,
         judge: |host, _| settle(throttle(host)),
     },
 ];

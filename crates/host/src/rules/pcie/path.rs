@@ -116,12 +116,14 @@ pub(in super::super) const RULES: &[Rule] = &[
         scope: Scope::Pcie,
         profile: Profile::Any,
         title: "No link is slowed down for heat",
-        why: "Newer kernels may lower the speed of a link to cool it.",
-        source: "kernel: drivers/pci/pcie/bwctrl.c (release from memory)",
+        why: "Since 6.13 the kernel may lower the speed of a link to cool it. The cooling device of a \
+              port counts the steps below the port's own best speed, so a drive of an older generation \
+              counts as cooled too: only a link below what both ends can do is slowed down.",
+        source: "kernel: drivers/thermal/pcie_cooling.c, drivers/pci/pcie/bwctrl.c (commit d278b098282d)",
         effect: "the link's full speed",
         risk: Risk::AdviceOnly,
-        verified: false,
-        judge: |host, _| settle(cooled(host)),
+        verified: true,
+        judge: |host, target| settle(cooled(host, target)),
     },
     Rule {
         id: "pcie-acs-p2p",
@@ -364,28 +366,51 @@ fn errors(pcie: &PcieFacts) -> Verdict {
     )))
 }
 
-fn cooled(host: &HostFacts) -> Verdict {
-    let links: Vec<&String> = host
-        .machine
-        .cooling_kind
-        .iter()
-        .filter(|(_, kind)| kind.value().is_some_and(|kind| kind.starts_with("PCIe_Port_Link_Speed")))
-        .map(|(name, _)| name)
-        .collect();
-    if links.is_empty() {
+fn cooled(host: &HostFacts, target: &TargetFacts) -> Verdict {
+    const PORT: &str = "PCIe_Port_Link_Speed_";
+    let state_of = |address: &str| {
+        let is_its =
+            |kind: &Fact<String>| kind.value().and_then(|kind| kind.strip_prefix(PORT)) == Some(address);
+        let (name, _) = host.machine.cooling_kind.iter().find(|(_, kind)| is_its(kind))?;
+        host.machine.cooling_state.iter().find(|(other, _)| other == name).map(|(_, state)| state)
+    };
+    let is_link = |kind: &Fact<String>| kind.value().is_some_and(|kind| kind.starts_with(PORT));
+    if !host.machine.cooling_kind.iter().any(|(_, kind)| is_link(kind)) {
         return leave("no link of this host can be cooled by its speed");
     }
-    let mut states = host.machine.cooling_state.iter().filter(|(name, _)| links.contains(&name));
-    let slowed = states.find(|(_, state)| state.value().is_some_and(|state| state != "0"));
-    Ok(match slowed {
-        Some((name, state)) => {
-            Judgement::problem(format!("{name} slows a link down")).seen(state).fix("", "cooling")
+    let mut seen = None;
+    for pcie in target.disks.iter().filter_map(|disk| disk.pcie.as_ref()) {
+        for port in &pcie.path.ports {
+            let Some(state) = state_of(&port.address) else { continue };
+            if *need(state)? == "0" {
+                seen.get_or_insert(state);
+                continue;
+            }
+            let is_own = pcie.parent.as_ref().is_some_and(|(address, _)| *address == port.address);
+            let below_both = match (pcie.link.now(), pcie.best_link()) {
+                (Some(now), Some(best)) => now.speed_mts < best.speed_mts,
+                _ => return Ok(Judgement::missing(&pcie.link.speed_mts).seen(state)),
+            };
+            match (is_own, below_both) {
+                (true, true) => {
+                    let reason = format!("the link below port {} is slowed down", port.address);
+                    return Ok(Judgement::problem(reason).seen(state).fix("", "cooling"));
+                }
+                (true, false) => drop(seen.get_or_insert(state)),
+                // What is below such a port is another port, whose own best is not in these facts.
+                (false, _) => {
+                    let reason = format!(
+                        "the link below port {} runs below the port's best speed: slowed down, or less is below it",
+                        port.address
+                    );
+                    return Ok(Judgement::advice(reason).seen(state));
+                }
+            }
         }
-        None => Judgement::ok(format!("none of {} is in use", links.len())).seen(&Fact::known(
-            (),
-            "0",
-            "/sys/class/thermal/cooling_device*/cur_state",
-        )),
+    }
+    Ok(match seen {
+        Some(state) => Judgement::ok("the drive's link is as fast as both ends can").seen(state),
+        None => return leave("no port above the target can be cooled by its speed"),
     })
 }
 
@@ -424,4 +449,49 @@ fn peers(pcie: &PcieFacts) -> Verdict {
         None => Judgement::ok("none below the same port"),
     }
     .seen(&way(pcie)))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::audit::Audit;
+    use crate::finding::{Profile, Status};
+    use crate::root::Root;
+    use std::time::Duration;
+
+    /// What is said of a drive that could do `drive` and runs at `now`, in a port that could do 16 GT/s.
+    fn cooled(drive: &str, now: &str, state: u32) -> Status {
+        let port = "/sys/devices/pci0000:00/0000:00:01.0";
+        let device = format!("{port}/0000:01:00.0");
+        let disk = format!("{device}/nvme/nvme0/nvme0n1");
+        let link = |at: &str, most: &str| {
+            format!(
+                "{at}/max_link_speed = {most} GT/s PCIe\n{at}/current_link_speed = {now} GT/s PCIe\n\
+                 {at}/max_link_width = 4\n{at}/current_link_width = 4\n{at}/class = 0x060400\n"
+            )
+        };
+        let text = format!(
+            "/proc/sys/kernel/osrelease = 6.18.0\n{}{}{disk}/dev = 259:0\n{disk}/size = 2097152\n\
+             {disk}/device -> ../../nvme0\n{device}/nvme/nvme0/device -> ../../../0000:01:00.0\n\
+             /sys/block/nvme0n1 -> ..{}\n/sys/class/block/nvme0n1 -> ../..{}\n/sys/dev/block/259:0 -> ../..{}\n\
+             /sys/class/thermal/cooling_device0/type = PCIe_Port_Link_Speed_0000:00:01.0\n\
+             /sys/class/thermal/cooling_device0/cur_state = {state}\n",
+            link(port, "16.0"),
+            link(&device, drive),
+            &disk[4..],
+            &disk[4..],
+            &disk[4..],
+        );
+        let root = Root::from_capture(&text).unwrap();
+        let identity = crate::capture::device_named(&root, "nvme0n1").unwrap();
+        let audit = Audit::of(&root, Some(&identity), Profile::Storage, Duration::ZERO).unwrap();
+        audit.findings.iter().find(|finding| finding.rule == "pcie-bwctrl-throttled").unwrap().status
+    }
+
+    #[test]
+    fn a_drive_of_an_older_generation_is_not_taken_for_a_cooled_link() {
+        assert_eq!(cooled("16.0", "16.0", 0), Status::Ok);
+        assert_eq!(cooled("16.0", "8.0", 1), Status::Problem);
+        // The kernel counts one step below the port's best, and nobody slowed anything down.
+        assert_eq!(cooled("8.0", "8.0", 1), Status::Ok);
+    }
 }

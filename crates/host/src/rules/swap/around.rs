@@ -27,10 +27,11 @@ pub(in super::super) const RULES: &[Rule] = &[
         profile: Profile::Memory,
         title: "Known cost of encrypted swap",
         why: "dm-crypt hands each request to a worker and back unless it is told not to.",
-        source: "cryptsetup(8), --perf-no_read_workqueue (5.9 and newer)",
+        source: "kernel: Documentation/admin-guide/device-mapper/dm-crypt.rst (no_read_workqueue; commit \
+              39d42fa96ba1, 5.9); cryptsetup(8)",
         effect: "two changes of thread less for each fault",
         risk: Risk::SideEffects,
-        verified: false,
+        verified: true,
         judge: |host, _| settle(encrypted(host)),
     },
     Rule {
@@ -40,10 +41,10 @@ pub(in super::super) const RULES: &[Rule] = &[
         title: "No daemon kills because swap fills",
         why: "systemd-oomd and earlyoom take full swap for trouble. With swap as memory, full is what \
               it should be.",
-        source: "systemd-oomd(8), oomd.conf(5): SwapUsedLimit 90 %",
+        source: "systemd-oomd(8), oomd.conf(5): SwapUsedLimit, 90 % since 247",
         effect: "the extended program lives",
         risk: Risk::SideEffects,
-        verified: false,
+        verified: true,
         judge: |host, _| settle(oomd(host)),
     },
     Rule {
