@@ -11,7 +11,7 @@ mod packages;
 mod qemu;
 mod scenario;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use initramfs::Contents;
 use packages::Cache;
 use qemu::Ran;
@@ -19,8 +19,8 @@ use scenario::Scenario;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 const HELP: &str = "\
@@ -32,6 +32,7 @@ Boots each scenario (default: all of xtask/vm/scenarios) on each kernel it names
   --kernel SERIES      only on this kernel, such as 6.12
   --once               each scenario on one of its kernels only, taken in turn: half the time, for CI
   --overdrive PATH     the binary under test (default: target/release/overdrive)
+  --jobs N             so many machines at a time (default 1)
   --verbose            show what passing scenarios print too
   --bench              the scenarios of xtask/vm/bench instead, which measure; their figures are shown
 
@@ -50,6 +51,7 @@ struct Options {
     verbose: bool,
     bench: bool,
     once: bool,
+    jobs: usize,
     kernel: Option<String>,
     overdrive: PathBuf,
     names: Vec<String>,
@@ -151,19 +153,38 @@ fn run_all(root: &Path, target: &Path, options: &Options, scenarios: &[Scenario]
             Contents { busybox, overdrive: options.overdrive.clone(), scripts: root.join("xtask/vm") };
         Bed { cache, contents, verbose: options.verbose, stop }
     });
-    let mut sums = Sums::default();
-    for (number, scenario) in scenarios.iter().enumerate() {
-        for series in kernels(options, scenario, number) {
-            let began = Instant::now();
-            let (verdict, remark) = match &bed {
-                Ok(bed) => bed.run(scenario, series)?,
-                Err(error) => (Verdict::Skipped, format!("{error:#}")),
-            };
-            sums.add(verdict);
-            println!("{}", line(verdict, scenario, series, began.elapsed().as_secs_f64(), &remark));
-        }
+    let boots: Vec<(&Scenario, &String)> = scenarios
+        .iter()
+        .enumerate()
+        .flat_map(|(number, scenario)| {
+            kernels(options, scenario, number).into_iter().map(move |series| (scenario, series))
+        })
+        .collect();
+    if let Ok(bed) = &bed {
+        // Before any machine is started: two of them must not fetch the same. Who needs it says what fails.
+        boots.iter().for_each(|(_, series)| drop(bed.cache.kernel(series)));
     }
-    Ok(sums)
+    let (next, sums) = (AtomicUsize::new(0), Mutex::new(Sums::default()));
+    let work = || -> Result<()> {
+        while let Some((scenario, series)) = boots.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let began = Instant::now();
+            let (verdict, text, remark) = match &bed {
+                Ok(bed) => bed.run(scenario, series)?,
+                Err(error) => (Verdict::Skipped, String::new(), format!("{error:#}")),
+            };
+            let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
+            sums.add(verdict);
+            println!("{text}{}", line(verdict, scenario, series, began.elapsed().as_secs_f64(), &remark));
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..options.jobs).map(|_| scope.spawn(work)).collect();
+        let ended =
+            workers.into_iter().map(|worker| worker.join().map_err(|_| anyhow!("a worker panicked"))?);
+        ended.collect::<Result<()>>()
+    })?;
+    Ok(sums.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The kernels that the scenario of this number runs on.
@@ -188,23 +209,21 @@ fn find_qemu() -> Result<()> {
 }
 
 impl Bed {
-    /// Runs one scenario on one kernel; the remark is for its line.
-    fn run(&self, scenario: &Scenario, series: &str) -> Result<(Verdict, String)> {
+    /// Runs one scenario on one kernel; gives what is to be shown of it, and the remark for its line.
+    fn run(&self, scenario: &Scenario, series: &str) -> Result<(Verdict, String, String)> {
         if self.stop.load(Ordering::Relaxed) {
             bail!("stopped");
         }
         let kernel = match self.cache.kernel(series) {
             Ok(kernel) => kernel,
-            Err(error) => return Ok((Verdict::Skipped, format!("{error:#}"))),
+            Err(error) => return Ok((Verdict::Skipped, String::new(), format!("{error:#}"))),
         };
         let initramfs = initramfs::build(&self.contents, &kernel, scenario)
             .with_context(|| format!("scenario {} on {}", scenario.name, kernel.release))?;
         let ran = qemu::boot(&kernel, scenario, &initramfs, &self.stop)?;
         let (verdict, remark) = judge(&ran);
-        if self.verbose || verdict == Verdict::Failed {
-            show(&ran, verdict);
-        }
-        Ok((verdict, remark))
+        let is_shown = self.verbose || verdict == Verdict::Failed;
+        Ok((verdict, if is_shown { shown(&ran, verdict) } else { String::new() }, remark))
     }
 }
 
@@ -221,17 +240,16 @@ fn judge(ran: &Ran) -> (Verdict, String) {
     }
 }
 
-fn show(ran: &Ran, verdict: Verdict) {
-    for line in &ran.output {
-        println!("  {line}");
-    }
+/// The scenario's output, and after a failure the end of the guest's console.
+fn shown(ran: &Ran, verdict: Verdict) -> String {
+    let mut text: String = ran.output.iter().map(|line| format!("  {line}\n")).collect();
     if verdict == Verdict::Failed {
         let lines: Vec<&str> = ran.console.lines().collect();
-        println!("  the console's last lines:");
-        for line in &lines[lines.len().saturating_sub(CONSOLE_TAIL)..] {
-            println!("  | {line}");
-        }
+        text += "  the console's last lines:\n";
+        let last = &lines[lines.len().saturating_sub(CONSOLE_TAIL)..];
+        text.extend(last.iter().map(|line| format!("  | {line}\n")));
     }
+    text
 }
 
 fn options(arguments: &[String], target: &Path) -> Result<Options> {
@@ -240,6 +258,7 @@ fn options(arguments: &[String], target: &Path) -> Result<Options> {
         verbose: false,
         bench: false,
         once: false,
+        jobs: 1,
         kernel: None,
         overdrive: target.join("release/overdrive"),
         names: Vec::new(),
@@ -253,6 +272,14 @@ fn options(arguments: &[String], target: &Path) -> Result<Options> {
             // Figures are what a bench is for.
             "--bench" => (options.bench, options.verbose) = (true, true),
             "--once" => options.once = true,
+            "--jobs" => {
+                let count = value()?;
+                options.jobs = count
+                    .parse()
+                    .ok()
+                    .filter(|jobs| (1..=64).contains(jobs))
+                    .with_context(|| format!("--jobs {count}: wanted a number from 1 to 64"))?;
+            }
             "--kernel" => options.kernel = Some(value()?.clone()),
             "--overdrive" => options.overdrive = PathBuf::from(value()?),
             other if other.starts_with('-') => bail!("no option '{other}'"),
@@ -297,6 +324,7 @@ mod tests {
             verbose: true,
             bench: false,
             once: false,
+            jobs: 1,
             kernel: Some("6.12".to_owned()),
             overdrive: "o".into(),
             names: vec!["one".to_owned(), "two".to_owned()],
@@ -304,6 +332,8 @@ mod tests {
         assert_eq!(read, wanted);
         assert_eq!(parse("").unwrap().overdrive, Path::new("t/release/overdrive"));
         assert!(parse("--kernel").is_err() && parse("--what").is_err());
+        assert_eq!(parse("--jobs 2").unwrap().jobs, 2);
+        assert!(parse("--jobs 0").is_err() && parse("--jobs x").is_err());
     }
 
     #[test]

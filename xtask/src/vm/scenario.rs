@@ -54,7 +54,7 @@ pub(super) struct Drive {
 
 const KERNELS: [&str; 2] = ["6.1", "6.12"];
 /// Several times what a scenario takes on two idle cores: a slow machine is no failure.
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(600);
 
 impl Scenario {
     /// Reads a scenario's file; its name is the file's.

@@ -37,3 +37,21 @@ equal "it gives first" "$(value "$upstream.id")" "$(value saturated.0)"
 at_least "it carries a quarter of a gigabyte" 200000000 "$(value "$upstream.now_bytes_per_s")"
 equal "one drive's link is not the limit" false "$(value "$(where vertices id 0000:04:00.0).saturated")"
 contains "the text says so" "First" "$(overdrive topology 2>&1)"
+
+# QEMU's drives can do 2.5 GT/s and one lane, so a link of theirs cannot train down. A drive that could do more is had by
+# laying its figures over the attributes; the port above it can do 16 GT/s and 32 lanes by itself.
+address=$(basename "$(readlink -f "/sys/block/$(disk c)/device/device")")
+for attribute in max_link_speed=16.0_GT/s_PCIe max_link_width=4; do
+    echo "${attribute#*=}" | tr _ ' ' >"/tmp/${attribute%%=*}"
+    mount --bind "/tmp/${attribute%%=*}" "/sys/bus/pci/devices/$address/${attribute%%=*}"
+done
+overdrive audit --json --target "/dev/$(disk c)" >/tmp/record.json 2>/tmp/notes
+load /tmp/record.json
+equal "a link that trained down: rule pcie-link-speed" problem "$(finding pcie-link-speed)"
+equal "a link that lost lanes: rule pcie-link-width" problem "$(finding pcie-link-width)"
+contains "and says what both ends could do" "2.5 GT/s, and both ends could do 16" \
+    "$(value "$(where findings rule pcie-link-speed).reason")"
+overdrive topology --json >/tmp/record.json 2>/tmp/notes
+load /tmp/record.json
+equal "the topology names it" true "$(value "$(where vertices id "$address").downgraded")"
+equal "and no other drive" false "$(value "$(where vertices id 0000:04:00.0).downgraded")"

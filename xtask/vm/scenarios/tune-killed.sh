@@ -1,7 +1,7 @@
 # Killed at any moment of applying or undoing: one undo afterwards brings everything back
 #: module nvme
 #: nvme a written
-#: limit 480s
+#: limit 900s
 
 mkdir -p /etc /var/lib
 . /tune.sh
