@@ -80,6 +80,10 @@ fn start_and_wait(
         let mut settings =
             OsString::from(format!("budget={},store_bytes={},dir=", plan.dram_bytes, plan.store.bytes));
         settings.push(&folder.path);
+        if !plan.store.interrupted_cpus.is_empty() {
+            let cpus: Vec<_> = plan.store.interrupted_cpus.iter().map(u32::to_string).collect();
+            settings.push(format!(",avoid={}", cpus.join(":")));
+        }
         command.arg("--library").arg(library).arg("--settings").arg(settings);
     }
     let mut child = command.arg("--").args(&flags.command).spawn().context("starting the program")?;

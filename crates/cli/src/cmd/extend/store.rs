@@ -8,10 +8,9 @@ use crate::exit::{Refused, refuse};
 use anyhow::{Context, Result};
 use overdrive_base::size::{MIB, format_size, parse_size};
 use overdrive_host::root::Root;
-use overdrive_host::target::{TargetFacts, TargetIdentity};
+use overdrive_host::target::{DiskFacts, TargetFacts, TargetIdentity};
 use overdrive_sys::owner::Owner;
 use overdrive_sys::{file, swap, volume};
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::os::unix::ffi::OsStrExt;
@@ -39,6 +38,8 @@ pub(crate) struct Store {
     pub(crate) bytes: u64,
     /// Why pages should not go there beside the kernel's own swap.
     pub(crate) shares_disk_with_swap: Option<String>,
+    /// The CPUs that take its disk's completion interrupts; none when that is not known.
+    pub(crate) interrupted_cpus: Vec<u32>,
 }
 
 impl Store {
@@ -83,8 +84,10 @@ impl Store {
                 disk.name
             );
         }
-        let shares_disk_with_swap = swap_beside(&folder);
-        Ok(Self { folder, bytes, shares_disk_with_swap })
+        let disks = disks_of(&folder);
+        let takers = disks.iter().filter_map(|disk| disk.pcie.as_ref()?.completion_cpus());
+        let interrupted_cpus = takers.flat_map(|cpus| cpus.iter().collect::<Vec<_>>()).collect();
+        Ok(Self { folder, bytes, shares_disk_with_swap: swap_beside(&disks), interrupted_cpus })
     }
 }
 
@@ -117,25 +120,22 @@ fn folder_of(path: &Path) -> Result<PathBuf> {
         .map_err(|error| Refused(format!("--store {shown}: {error}; wanted a directory on an SSD")))?)
 }
 
-/// Says so when a swap area lies on the same disk. One that Overdrive made for a measurement does not count.
-fn swap_beside(folder: &Path) -> Option<String> {
-    let root = Root::new("/");
-    let disks_of = |path: &Path| -> BTreeSet<String> {
-        let traced = TargetIdentity::at(path).and_then(|identity| TargetFacts::trace(&root, &identity));
-        traced
-            .map(|facts| facts.disks.iter().map(|disk| disk.name().to_owned()).collect())
-            .unwrap_or_default()
-    };
+/// The disks behind a path, as far as they can be traced.
+fn disks_of(path: &Path) -> Vec<DiskFacts> {
+    let traced = TargetIdentity::at(path).and_then(|identity| TargetFacts::trace(&Root::new("/"), &identity));
+    traced.map(|facts| facts.disks).unwrap_or_default()
+}
+
+/// Says so when a swap area lies on one of these disks. One that Overdrive made for a measurement does not count.
+fn swap_beside(disks: &[DiskFacts]) -> Option<String> {
     let areas = swap::areas().unwrap_or_default();
     let is_own = |path: &Path| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("overdrive-swap-"))
     };
     let areas: Vec<_> = areas.iter().filter(|area| !is_own(&area.path)).collect();
-    if areas.is_empty() {
-        return None;
-    }
-    let own = disks_of(folder);
-    let area = areas.iter().find(|area| !disks_of(&area.path).is_disjoint(&own))?;
+    let shares =
+        |path: &Path| disks_of(path).iter().any(|disk| disks.iter().any(|own| own.name() == disk.name()));
+    let area = areas.iter().find(|area| shares(&area.path))?;
     Some(format!(
         "swap is on the same disk ({}), and the two would slow each other down",
         area.path.display()
