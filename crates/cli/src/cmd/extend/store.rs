@@ -126,7 +126,7 @@ fn disks_of(path: &Path) -> Vec<DiskFacts> {
     traced.map(|facts| facts.disks).unwrap_or_default()
 }
 
-/// Says so when a swap area lies on one of these disks. One that Overdrive made to measure with does not count.
+/// Says so when a swap area lies on one of these disks. One that Overdrive made to measure with is left out.
 fn swap_beside(disks: &[DiskFacts]) -> Option<String> {
     let areas = swap::areas().unwrap_or_default();
     let is_own = |path: &Path| {
