@@ -1,10 +1,11 @@
 //! Memory extension: refusals before anything starts, real programs above their budget, and nothing left behind.
 
-use crate::support::{folder, overdrive, read, run, skip};
+use crate::support::{folder, overdrive, read, run, skip, swap_stays_off};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::RwLockReadGuard;
 use std::time::{Duration, Instant};
 
 /// The preload library as the tests were built with it; says why not.
@@ -23,18 +24,18 @@ fn extend(arguments: &[&str], store: &Path, command: &[&str]) -> (i32, String, S
     read(&run.output().unwrap())
 }
 
-/// Whether this machine lets a program run under the pager; says why not.
-fn can_page(test: &str, store: &Path) -> bool {
-    if library(test).is_none() {
-        return false;
-    }
+/// Whether this machine lets a program run under the pager, as it will until what is returned is dropped; says
+/// why not.
+fn can_page(test: &str, store: &Path) -> Option<RwLockReadGuard<'static, ()>> {
+    library(test)?;
+    let swap_is_off = swap_stays_off();
     let (code, _, error) = extend(&["--backend", "pager", "--dram", "64MiB"], store, &["true"]);
     if code == 2 {
         skip(test, error.trim());
     } else {
         assert_eq!(code, 0, "{error}");
     }
-    code == 0
+    (code == 0).then_some(swap_is_off)
 }
 
 fn has(test: &str, program: &str) -> bool {
@@ -59,6 +60,7 @@ fn largest(stats: &Path) -> Value {
 
 #[test]
 fn what_cannot_work_is_refused_in_one_line_before_the_program_starts() {
+    let _swap_is_off = swap_stays_off();
     let folder = folder();
     let store = folder.path().to_str().unwrap();
     let witness = folder.path().join("started");
@@ -108,6 +110,7 @@ fn what_cannot_work_is_refused_in_one_line_before_the_program_starts() {
 
 #[test]
 fn a_static_program_is_refused_to_the_pager_with_the_remedy() {
+    let _swap_is_off = swap_stays_off();
     const NAME: &str = "extend::a_static_program_is_refused_to_the_pager_with_the_remedy";
     if !has(NAME, "cc") {
         return;
@@ -136,6 +139,7 @@ fn a_static_program_is_refused_to_the_pager_with_the_remedy() {
 
 #[test]
 fn an_ordinary_user_is_told_what_is_missing() {
+    let _swap_is_off = swap_stays_off();
     const NAME: &str = "extend::an_ordinary_user_is_told_what_is_missing";
     if !has(NAME, "setpriv") || library(NAME).is_none() {
         return;
@@ -173,9 +177,7 @@ fn an_ordinary_user_is_told_what_is_missing() {
 fn the_program_has_its_input_output_and_exit_code() {
     const NAME: &str = "extend::the_program_has_its_input_output_and_exit_code";
     let folder = folder();
-    if !can_page(NAME, folder.path()) {
-        return;
-    }
+    let Some(_swap_is_off) = can_page(NAME, folder.path()) else { return };
     let mut run = overdrive();
     run.args(["extend", "--dram", "64MiB", "--store"]).arg(folder.path());
     run.args(["--", "sh", "-c", "read line; echo got $line; echo to stderr >&2; exit 7"])
@@ -210,9 +212,7 @@ fn signal(pid: u32, name: &str) {
 fn signals_reach_the_program_and_a_killed_run_is_tidied_up_by_the_next() {
     const NAME: &str = "extend::signals_reach_the_program_and_a_killed_run_is_tidied_up_by_the_next";
     let (store, place) = (folder(), folder());
-    if !can_page(NAME, store.path()) {
-        return;
-    }
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
     let ready = place.path().join("ready");
     let script = format!(
         "trap 'exit 33' USR1; : > {}; i=0; while [ $i -lt 600 ]; do sleep 0.1; i=$((i+1)); done",
@@ -245,9 +245,10 @@ fn signals_reach_the_program_and_a_killed_run_is_tidied_up_by_the_next() {
 fn python_above_its_budget_finds_what_it_wrote_and_status_shows_it() {
     const NAME: &str = "extend::python_above_its_budget_finds_what_it_wrote_and_status_shows_it";
     let (store, place) = (folder(), folder());
-    if !has(NAME, "python3") || !can_page(NAME, store.path()) {
+    if !has(NAME, "python3") {
         return;
     }
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
     let (stats, ready) = (place.path().join("stats.json"), place.path().join("ready"));
     let script = format!(
         "import os, hashlib, random, time\n\
@@ -299,9 +300,10 @@ fn python_above_its_budget_finds_what_it_wrote_and_status_shows_it() {
 fn sort_in_little_memory_sorts() {
     const NAME: &str = "extend::sort_in_little_memory_sorts";
     let (store, place) = (folder(), folder());
-    if !has(NAME, "sort") || !can_page(NAME, store.path()) {
+    if !has(NAME, "sort") {
         return;
     }
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
     let (input, plain) = (place.path().join("input"), place.path().join("plain"));
     let mut seed = 1u64;
     let lines: String = (0..600_000)
@@ -329,9 +331,10 @@ fn sort_in_little_memory_sorts() {
 fn java_with_a_heap_above_its_budget_finds_what_it_wrote() {
     const NAME: &str = "extend::java_with_a_heap_above_its_budget_finds_what_it_wrote";
     let (store, place) = (folder(), folder());
-    if !has(NAME, "java") || !can_page(NAME, store.path()) {
+    if !has(NAME, "java") {
         return;
     }
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
     let source = place.path().join("Fill.java");
     let program = "import java.util.*;\n\
         public class Fill { public static void main(String[] a) {\n\
@@ -413,9 +416,10 @@ impl Drop for Redis {
 fn redis_saves_a_correct_dump_from_more_memory_than_its_budget() {
     const NAME: &str = "extend::redis_saves_a_correct_dump_from_more_memory_than_its_budget";
     let (store, place) = (folder(), folder());
-    if !has(NAME, "redis-server") || !has(NAME, "redis-cli") || !can_page(NAME, store.path()) {
+    if !has(NAME, "redis-server") || !has(NAME, "redis-cli") {
         return;
     }
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
     let stats = place.path().join("stats.json");
     let redis = Redis::start(store.path(), place.path(), &stats);
     // 1 KiB values, in all about twice the budget.
@@ -479,9 +483,7 @@ fn the_backend_swap_holds_a_program_within_its_budget_and_leaves_nothing() {
 fn page_measures_extended_memory_beside_dram() {
     const NAME: &str = "extend::page_measures_extended_memory_beside_dram";
     let store = folder();
-    if !can_page(NAME, store.path()) {
-        return;
-    }
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
     let place = store.path().to_str().unwrap();
     let words =
         ["page", "--backing", "dram,extend", "--set", "128MiB", "--dram", "64MiB", "--runtime", "500ms"];

@@ -4,6 +4,7 @@ use assert_cmd::Command;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tempfile::TempDir;
 
 /// A fresh folder below the build directory, which is on a disk more often than /tmp is.
@@ -58,4 +59,18 @@ pub(crate) fn has_direct_io(test: &str) -> bool {
         skip(test, &format!("no direct I/O in the build directory: {}", error.trim()));
     }
     code == 0
+}
+
+/// Tests that turn swap on hold this alone, those that extend memory together: a swap area on the store's disk
+/// is refused to the pager, and all tests use the same disk.
+static SWAP: RwLock<()> = RwLock::new(());
+
+/// Until it is dropped no test turns swap on.
+pub(crate) fn swap_stays_off() -> RwLockReadGuard<'static, ()> {
+    SWAP.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Until it is dropped no test extends memory.
+pub(crate) fn swap_may_be_on() -> RwLockWriteGuard<'static, ()> {
+    SWAP.write().unwrap_or_else(PoisonError::into_inner)
 }

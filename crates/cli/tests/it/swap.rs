@@ -3,7 +3,7 @@
 //! Only areas are made here: settings are the whole machine's, and other tests look at them. The whole way, on
 //! a drive, is a scenario of the virtual machines.
 
-use crate::support::{folder, run, skip};
+use crate::support::{folder, run, skip, swap_may_be_on};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -41,6 +41,7 @@ fn can_swap(test: &str) -> bool {
 
 #[test]
 fn a_file_is_swapped_to_and_taken_away() {
+    let _alone = swap_may_be_on();
     if !can_swap("swap::a_file_is_swapped_to_and_taken_away") {
         return;
     }
@@ -73,6 +74,7 @@ fn a_file_is_swapped_to_and_taken_away() {
 
 #[test]
 fn killed_at_any_moment_off_mends_it() {
+    let _alone = swap_may_be_on();
     if !can_swap("swap::killed_at_any_moment_off_mends_it") {
         return;
     }
