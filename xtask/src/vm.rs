@@ -220,8 +220,15 @@ impl Bed {
         };
         let initramfs = initramfs::build(&self.contents, &kernel, scenario)
             .with_context(|| format!("scenario {} on {}", scenario.name, kernel.release))?;
-        let ran = qemu::boot(&kernel, scenario, &initramfs, &self.stop)?;
-        let (verdict, remark) = judge(&ran);
+        let mut ran = qemu::boot(&kernel, scenario, &initramfs, &self.stop)?;
+        let again = ran.has_stalled;
+        if again {
+            ran = qemu::boot(&kernel, scenario, &initramfs, &self.stop)?;
+        }
+        let (verdict, mut remark) = judge(&ran);
+        if again {
+            remark += " (second boot: in the first the emulated kernel stalled)";
+        }
         let is_shown = self.verbose || verdict == Verdict::Failed;
         Ok((verdict, if is_shown { shown(&ran, verdict) } else { String::new() }, remark))
     }

@@ -23,6 +23,13 @@ pub(super) const PROGRAM: &str = "qemu-system-x86_64";
 /// How long a guest may take to power off after its script has ended.
 const FAREWELL: Duration = Duration::from_secs(10);
 
+/// Emulated CPUs side by side do not always survive it when the guest's kernel rewrites its own code under
+/// way: one of them hangs, and the kernel says so.
+const STALLED: [&str; 2] = ["stall on CPU", "soft lockup"];
+
+/// How long a guest whose kernel said so may be silent before it is given up.
+const SILENCE_MAX: Duration = Duration::from_secs(150);
+
 /// What a boot gave.
 #[derive(Debug, Default)]
 pub(super) struct Ran {
@@ -34,6 +41,8 @@ pub(super) struct Ran {
     pub(super) code: Option<i32>,
     /// Why there is no exit code.
     pub(super) why: Option<String>,
+    /// Its kernel stalled and did not go on: the emulator's fault, not what was tested.
+    pub(super) has_stalled: bool,
 }
 
 /// A folder for one boot, removed with everything in it.
@@ -88,9 +97,11 @@ pub(super) fn boot(kernel: &Kernel, scenario: &Scenario, initramfs: &[u8], stop:
     let line = child.stdout.take().context("QEMU has no output")?;
     let guest = Guest(child);
     let mut ran = Ran::default();
-    follow(&lines_of(line), scenario.limit, &place("monitor"), stop, &mut ran)?;
-    drop(guest);
     let text = |name: &str| fs::read(place(name)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let is_stalled = || text("console").is_ok_and(|said| STALLED.iter().any(|words| said.contains(words)));
+    follow(&lines_of(line), scenario.limit, &place("monitor"), stop, &is_stalled, &mut ran)?;
+    drop(guest);
+    ran.has_stalled = ran.code.is_none() && is_stalled();
     ran.console = text("console").unwrap_or_default();
     if ran.code.is_none() && ran.why.is_none() {
         let errors = text("errors").unwrap_or_default();
@@ -106,9 +117,11 @@ fn follow(
     limit: Duration,
     monitor: &Path,
     stop: &AtomicBool,
+    is_stalled: &dyn Fn() -> bool,
     ran: &mut Ran,
 ) -> Result<()> {
     let mut deadline = Instant::now() + limit;
+    let mut heard = Instant::now();
     loop {
         if stop.load(Ordering::Relaxed) {
             bail!("stopped");
@@ -121,6 +134,7 @@ fn follow(
         }
         match lines.recv_timeout(Duration::from_millis(100)) {
             Ok(line) => {
+                heard = Instant::now();
                 match line.strip_prefix('@').map(|order| order.split_once(' ').unwrap_or((order, ""))) {
                     Some(("end", code)) => {
                         ran.code = code.trim().parse().ok();
@@ -129,6 +143,13 @@ fn follow(
                     Some(("monitor", command)) => tell(monitor, command)?,
                     _ => ran.output.push(line),
                 }
+            }
+            Err(RecvTimeoutError::Timeout) if heard.elapsed() > SILENCE_MAX => {
+                if is_stalled() {
+                    ran.why = Some("the guest's kernel stalled".to_owned());
+                    return Ok(());
+                }
+                heard = Instant::now();
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
@@ -200,7 +221,8 @@ fn arguments(kernel: &Kernel, scenario: &Scenario, folder: &Path) -> Vec<String>
         add(&["-machine", "q35", "-accel", "tcg,thread=single", "-cpu", "max,+invtsc"]);
         add(&["-icount", "shift=0,sleep=off"]);
     } else {
-        add(&["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"]);
+        let threads = if scenario.turns { "single" } else { "multi" };
+        add(&["-machine", "q35", "-accel", &format!("tcg,thread={threads}"), "-cpu", "max"]);
     }
     add(&["-kernel", &kernel.image.display().to_string(), "-initrd", &place("initramfs")]);
     add(&["-append", &command_line(scenario)]);
@@ -252,7 +274,7 @@ mod tests {
     fn follow_text(text: &str, limit: Duration) -> Ran {
         let mut ran = Ran::default();
         let lines = lines_of(std::io::Cursor::new(text.to_owned()));
-        follow(&lines, limit, Path::new("/none"), &AtomicBool::new(false), &mut ran).unwrap();
+        follow(&lines, limit, Path::new("/none"), &AtomicBool::new(false), &|| false, &mut ran).unwrap();
         ran
     }
 
@@ -274,9 +296,10 @@ mod tests {
         let (_sender, lines) = channel();
         let mut ran = Ran::default();
         let limit = Duration::from_millis(50);
-        follow(&lines, limit, Path::new("/none"), &AtomicBool::new(false), &mut ran).unwrap();
+        follow(&lines, limit, Path::new("/none"), &AtomicBool::new(false), &|| false, &mut ran).unwrap();
         assert!(ran.code.is_none() && ran.why.unwrap().starts_with("not done after"));
-        let stopped = follow(&lines, limit, Path::new("/none"), &AtomicBool::new(true), &mut Ran::default());
+        let stopped =
+            follow(&lines, limit, Path::new("/none"), &AtomicBool::new(true), &|| false, &mut Ran::default());
         assert!(stopped.is_err());
     }
 

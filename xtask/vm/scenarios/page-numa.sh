@@ -23,7 +23,7 @@ node() { value "$(where "cells.$1.nodes" node "$2").$3"; }
 
 before=$(($(anonymous 0) + $(anonymous 1)))
 near=$(busy 0 1) far=$(busy 2 3)
-overdrive page --numa --backing dram --set 128MiB --threads 2 --runtime 20s --json >/tmp/record.json 2>/tmp/notes &
+overdrive page --numa --backing dram --set 128MiB --threads 2 --runtime 300s --json >/tmp/record.json 2>/tmp/notes &
 runner=$!
 wait_for 200 least 0 60
 wait_for 200 least 1 60

@@ -92,7 +92,7 @@ at_least "pages went in and out of the drive" 100 "$(value cells.0.kernel.swap_i
 contains "under a group of version 2" "budget 24 MiB" "$(cat /tmp/record.json)"
 
 # shellcheck disable=SC2086
-overdrive $paged --runtime 60s >/dev/null 2>&1 &
+overdrive $paged --runtime 300s >/dev/null 2>&1 &
 runner=$!
 wait_for 200 sh -c '[ "$(awk "/nvme/ { print \$4 }" /proc/swaps)" -gt 30000 ]'
 swap off
@@ -106,7 +106,7 @@ contains "status shows the area" "$drive" "$(cat /tmp/said)"
 contains "status tells the wear" "times the drive" "$(cat /tmp/said)"
 
 # shellcheck disable=SC2086
-overdrive $paged --runtime 60s >/dev/null 2>&1 &
+overdrive $paged --runtime 300s >/dev/null 2>&1 &
 runner=$!
 wait_for 200 sh -c 'ls -d /sys/fs/cgroup/overdrive-page-*'
 kill -9 "$runner"
