@@ -22,13 +22,15 @@ equal "rule numa-device-node" ok "$(finding numa-device-node)"
 equal "rule numa-app-local" advice "$(finding numa-app-local)"
 equal "rule numa-balancing" advice "$(finding numa-balancing)"
 
-# Where a single worker ran, by the time the CPUs spent meanwhile.
-busy() { awk '/^cpu[0-9]/ { print $1, $2 + $4 }' /proc/stat; }
-busy >/tmp/before
-overdrive run "/dev/$far" --runtime 2s >/dev/null 2>&1
-busy >/tmp/after
-busiest=$(paste /tmp/before /tmp/after | awk '$4 - $2 > most { most = $4 - $2; name = $1 } END { print name }')
-equal "the worker ran near the drive" yes "$(case $busiest in cpu2 | cpu3) echo yes ;; *) echo "$busiest" ;; esac)"
+# pinned: the CPUs that threads of the run are held to, one for each
+pinned() { cat /proc/"$runner"/task/*/status 2>/dev/null | awk '/^Cpus_allowed_list/ && $2 ~ /^[0-9]+$/ { print $2 }'; }
+is_pinned() { [ -n "$(pinned)" ]; }
+overdrive run "/dev/$far" --runtime 300s >/dev/null 2>&1 &
+runner=$!
+wait_for 200 is_pinned
+equal "the worker runs near the drive" yes "$(case $(pinned) in 2 | 3) echo yes ;; *) pinned ;; esac)"
+kill -INT "$runner"
+wait "$runner"
 
 overdrive topology --json >/tmp/record.json 2>/tmp/notes
 equal "the topology is read" 0 "$?"

@@ -16,7 +16,7 @@ generic() { echo "/dev/ng${1#nvme}"; }
 commands() {
     what=$1
     shift
-    overdrive run "$@" --ramp-time 0s --runtime 300ms --json >/tmp/record.json 2>/tmp/notes
+    overdrive run "$@" --ramp-time 0s --runtime "${runtime:-300ms}" --json >/tmp/record.json 2>/tmp/notes
     equal "$what: exit code" 0 "$?"
     load /tmp/record.json
     equal "$what: engine" io_uring_cmd "$(value workloads.0.job.engine)"
@@ -62,12 +62,13 @@ mount -t ext4 "/dev/$second" /mnt || mount -t ext2 "/dev/$second" /mnt
 refused "a mounted drive, insisting" "is mounted on /mnt" "$(generic "$second")" --write-to "$(generic "$second")" --wipe --rw randwrite
 umount /mnt
 
-# What commands write, the block device reads back.
+# What commands write, the block device reads back: every block once, however long it takes.
+runtime=200s
 commands "writes" "$(generic "$first")" --write-to "$(generic "$first")" --rw randwrite --random-map --iodepth 8 \
-    --verify write --size 16m --seed 9 --bs 16k
+    --verify write --size 16m --seed 9 --bs 16k --number-ios 1024
 equal "writes: read back as written" 0 "$(value workloads.0.outcome.verified.failures)"
-overdrive run "/dev/$first" --rw randread --random-map --verify read --size 16m --seed 9 --bs 16k --runtime 2s \
-    --json >/tmp/record.json 2>/tmp/notes
+overdrive run "/dev/$first" --rw randread --random-map --verify read --size 16m --seed 9 --bs 16k --number-ios 1024 \
+    --runtime 200s --json >/tmp/record.json 2>/tmp/notes
 load /tmp/record.json
 at_least "the block device sees them" 10 "$(value workloads.0.outcome.verified.blocks)"
 equal "the block device finds no other" 0 "$(value workloads.0.outcome.verified.failures)"
