@@ -2,6 +2,7 @@
 //!
 //! The time includes what the audit itself waits for: the moment it watches other processes.
 
+use crate::options;
 use anyhow::{Context, Result, bail};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
@@ -20,21 +21,14 @@ const SECONDS_MAX: f64 = 0.5;
 
 /// Runs the bench.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
-    let mut binary = "target/release/overdrive".to_owned();
+    let options = [("--overdrive", "target/release/overdrive"), ("--target", "")];
+    let [binary, target] = match options::parse("bench-audit", HELP, options, arguments) {
+        Ok(values) => values,
+        Err(code) => return Ok(code),
+    };
     let mut words = vec!["audit".to_owned(), "--json".to_owned()];
-    for pair in arguments.chunks(2) {
-        match pair {
-            [name, value] if name == "--overdrive" => binary.clone_from(value),
-            [name, _] if name == "--target" => words.extend_from_slice(pair),
-            [name] if name == "--help" => {
-                println!("{HELP}");
-                return Ok(ExitCode::SUCCESS);
-            }
-            _ => {
-                eprintln!("bench-audit: '{}' is no option with a value; see bench-audit --help", pair[0]);
-                return Ok(ExitCode::from(2));
-            }
-        }
+    if !target.is_empty() {
+        words.extend(["--target".to_owned(), target]);
     }
     let mut times: Vec<f64> = (0..RUNS).map(|_| once(&binary, &words)).collect::<Result<_>>()?;
     times.sort_by(f64::total_cmp);

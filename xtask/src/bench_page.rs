@@ -4,6 +4,7 @@
 //! Figures are read from the command's JSON, as any other program would read them. The command takes its
 //! control group and swap file down itself, also when it is interrupted.
 
+use crate::options;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::process::{Command, ExitCode, Stdio};
@@ -32,38 +33,30 @@ const SCALE_MIN: f64 = 1.9;
 
 /// Runs the bench.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
-    if arguments.iter().any(|argument| argument == "--help") {
-        println!("{HELP}");
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut options = [
-        ("--dir", ".".to_owned()),
-        ("--set", "1GiB".to_owned()),
-        ("--dram", "512MiB".to_owned()),
-        ("--runtime", "3s".to_owned()),
-        ("--swap-size", "1280MiB".to_owned()),
-        ("--overdrive", "target/release/overdrive".to_owned()),
+    let options = [
+        ("--dir", "."),
+        ("--set", "1GiB"),
+        ("--dram", "512MiB"),
+        ("--runtime", "3s"),
+        ("--swap-size", "1280MiB"),
+        ("--overdrive", "target/release/overdrive"),
     ];
-    for pair in arguments.chunks(2) {
-        let known = options.iter_mut().find(|(name, _)| *name == pair[0]);
-        let (Some((_, value)), [_, given]) = (known, pair) else {
-            eprintln!("bench-page: '{}' is no option with a value; see bench-page --help", pair[0]);
-            return Ok(ExitCode::from(2));
-        };
-        value.clone_from(given);
-    }
-    let [(_, dir), (_, set), (_, dram), (_, runtime), (_, size), (_, binary)] = &options;
+    let [dir, set, dram, runtime, size, binary] = match options::parse("bench-page", HELP, options, arguments)
+    {
+        Ok(values) => values,
+        Err(code) => return Ok(code),
+    };
     let cells =
         "--json --threads 1,4,16 --pattern uniform,normal-ih,linear --backing dram,swap --warmup-max 10s";
     let on = format!("on --file {dir}/overdrive-bench-swap --size {size} --even-if-busy");
-    let paged = swap(binary, &on)
-        .and_then(|()| page(binary, &format!("{cells} --set {set} --dram {dram} --runtime {runtime}")));
+    let paged = swap(&binary, &on)
+        .and_then(|()| page(&binary, &format!("{cells} --set {set} --dram {dram} --runtime {runtime}")));
     // Whatever became of it, the swap is taken away.
-    let off = swap(binary, "off");
+    let off = swap(&binary, "off");
     let paged = paged?;
     off?;
     ratios(&paged).iter().for_each(|line| println!("{line}"));
-    let alone = page(binary, "--json --threads 1,2 --backing dram --set 256MiB --runtime 2s --repeat 3")?;
+    let alone = page(&binary, "--json --threads 1,2 --backing dram --set 256MiB --runtime 2s --repeat 3")?;
     let bars = bars(&alone)?;
     println!();
     bars.iter().for_each(|(line, _)| println!("{line}"));

@@ -10,6 +10,7 @@ mod bench_density;
 mod bench_io;
 mod bench_memory;
 mod bench_page;
+mod options;
 mod test_run;
 mod tidy;
 mod vm;
@@ -27,7 +28,7 @@ cargo xtask COMMAND
   vm [OPTIONS] [NAME]  scenarios in a virtual machine with real NVMe drivers (vm --help)
   bench-memory [OPTIONS]   extended memory against swap in one run (bench-memory --help)
   bench-page [OPTIONS] swap against DRAM in one run (bench-page --help)
-  bench-density [OPTIONS]  Redis servers on DRAM and on swap in one run (bench-density --help)
+  bench-density [OPTIONS]  Redis servers on DRAM, swap and extended memory in one run (bench-density --help)
   kernel SERIES        fetch a kernel for guests";
 
 fn main() -> ExitCode {
