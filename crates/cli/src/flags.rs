@@ -73,7 +73,7 @@ pub(crate) enum Command {
     /// What `extend` becomes before it is the program
     #[command(hide = true)]
     ExtendLaunch(LaunchFlags),
-    /// Measure how many Redis instances fit inside a latency objective, on DRAM alone and with swap
+    /// Measure how many Redis instances fit inside a latency objective, on DRAM, swap and extended memory
     Density(Box<DensityFlags>),
     /// The first program of a guest of `density --kind vm`
     #[command(hide = true)]

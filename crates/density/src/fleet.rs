@@ -3,9 +3,9 @@
 //! It grows and shrinks between trials, so that each instance is filled once. Instances are dealt out over
 //! the classes in turn; without classes all share the fleet's memory as the machines of a server do.
 
-use crate::backing::Backing;
+use crate::backing::{Backing, Moved};
 use crate::connection::Connection;
-use crate::instance::folder::RunFolder;
+use crate::instance::folder::{RunFolder, mark_store};
 use crate::instance::{Instance, InstanceError, Kind, Seat};
 use crate::load::{self, LoadError, LoadSpec};
 use overdrive_sys::memory_group::{GroupCounters, GroupError, MemoryGroup, Place};
@@ -60,6 +60,9 @@ pub enum FleetError {
     Stopped,
 }
 
+/// How much more DRAM a fleet with pagers may take while it is filled, in per cent.
+const EASE: u64 = 12;
+
 /// An instance that failed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lost {
@@ -108,6 +111,9 @@ impl<'a> Fleet<'a> {
     /// When its folder or its groups cannot be made; nothing is left behind then.
     pub fn new(kind: &'a dyn Kind, spec: FleetSpec) -> Result<Self, FleetError> {
         let folder = RunFolder::create().map_err(FleetError::Folder)?;
+        if let Some(extended) = spec.backing.extended() {
+            mark_store(folder.path(), &extended.store).map_err(FleetError::Folder)?;
+        }
         let group = match &spec.place {
             None => None,
             Some(place) => {
@@ -165,9 +171,29 @@ impl<'a> Fleet<'a> {
         self.classes.iter().map(MemoryGroup::counters).collect()
     }
 
-    /// Memory of one instance, in DRAM and swap, in bytes: the mean over the fleet. None without groups.
+    /// What the pagers of the instances have moved; none where the kernel moves pages.
+    #[must_use]
+    pub fn moved(&self) -> Option<Moved> {
+        self.spec.backing.extended().map(|extended| (extended.moved)(&extended.store))
+    }
+
+    /// DRAM of each of `count` instances, in bytes; none when they share the fleet's.
+    #[must_use]
+    pub fn budgets(&self, count: u32) -> Option<Vec<u64>> {
+        let (extended, dram) = (self.spec.backing.extended()?, self.spec.dram_bytes?);
+        let classes = &self.spec.classes;
+        let weight =
+            |at: usize| if classes.is_empty() { 1.0 } else { 1.0 / classes[at % classes.len()].ratio };
+        Some(extended.budgets(dram, &(0..count as usize).map(weight).collect::<Vec<_>>()))
+    }
+
+    /// Memory of one instance, in DRAM and swap, in bytes: the mean over the fleet. None without groups, and
+    /// where the kernel does not know of what lies on the drive.
     #[must_use]
     pub fn footprint_bytes(&self) -> Option<u64> {
+        if self.spec.backing.extended().is_some() {
+            return None;
+        }
         let counters = self.counters()?;
         let all = counters.usage_bytes? + counters.swap_bytes.unwrap_or(0);
         all.checked_div(self.members.len() as u64)
@@ -184,15 +210,20 @@ impl<'a> Fleet<'a> {
         stop: &AtomicBool,
         tick: &mut dyn FnMut(u64, u64),
     ) -> Result<(), FleetError> {
+        let budgets = self.budgets(count);
         let count = count as usize;
-        self.connections.truncate(count);
-        self.members.truncate(count);
+        // A pager that takes over a growing instance is above its budget for a moment: filling has more room.
+        self.limit_extended(EASE)?;
+        // A budget is for life: another number of instances means others for all of them.
+        let kept = if budgets.is_some() && count != self.members.len() { 0 } else { count };
+        self.connections.truncate(kept);
+        self.members.truncate(kept);
         let old = self.members.len();
         while self.members.len() < count {
             if stop.load(Ordering::Relaxed) {
                 return Err(FleetError::Stopped);
             }
-            self.start_one()?;
+            self.start_one(budgets.as_ref().map(|budgets| budgets[self.members.len()]))?;
         }
         let total = (count - old) as u64 * self.spec.load.records;
         let load = self.spec.load.clone();
@@ -203,16 +234,34 @@ impl<'a> Fleet<'a> {
             self.members.truncate(old);
             return Err(error);
         }
-        if stop.load(Ordering::Relaxed) { Err(FleetError::Stopped) } else { Ok(()) }
+        if stop.load(Ordering::Relaxed) {
+            return Err(FleetError::Stopped);
+        }
+        self.limit_extended(0)
     }
 
-    fn start_one(&mut self) -> Result<(), FleetError> {
+    /// Limits a fleet with pagers to its DRAM and a share of it more.
+    fn limit_extended(&self, percent_more: u64) -> Result<(), FleetError> {
+        if let (Some(_), Some(group), Some(dram)) =
+            (self.spec.backing.extended(), &self.group, self.spec.dram_bytes)
+        {
+            group.limit(dram + dram / 100 * percent_more)?;
+        }
+        Ok(())
+    }
+
+    fn start_one(&mut self, budget_bytes: Option<u64>) -> Result<(), FleetError> {
         let number = self.members.len() as u32;
         let class = (!self.spec.classes.is_empty()).then(|| number as usize % self.spec.classes.len());
         let around = class.and_then(|class| self.classes.get(class)).or(self.group.as_ref());
         let group = around.map(|around| around.child(&number.to_string())).transpose()?;
-        let seat =
-            Seat { number, folder: self.folder.path(), group: group.as_ref(), backing: &self.spec.backing };
+        let seat = Seat {
+            number,
+            folder: self.folder.path(),
+            group: group.as_ref(),
+            backing: &self.spec.backing,
+            budget_bytes,
+        };
         let mut instance = self.kind.start(&seat)?;
         let endpoint = instance.endpoint().clone();
         let opened = Connection::open(&endpoint, self.kind.patience(), || instance.ended());
@@ -223,7 +272,8 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// Limits each class to its memory over its ratio; the memory of an instance is given.
+    /// Limits each class to its memory over its ratio; the memory of an instance is given. Instances with
+    /// budgets of their own have theirs since they were started.
     ///
     /// # Errors
     /// When a class cannot be squeezed so far.

@@ -47,6 +47,8 @@ pub struct Seat<'a> {
     pub group: Option<&'a MemoryGroup>,
     /// What is behind its memory.
     pub backing: &'a Backing,
+    /// DRAM of its own, in bytes; none when it shares the fleet's.
+    pub budget_bytes: Option<u64>,
 }
 
 /// A kind of instance.

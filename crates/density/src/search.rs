@@ -5,6 +5,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Search {
     max: u32,
+    /// What is tried first.
+    first: u32,
     holds: u32,
     fails: Option<u32>,
 }
@@ -13,7 +15,14 @@ impl Search {
     /// A search from 1 up to `max`.
     #[must_use]
     pub fn up_to(max: u32) -> Self {
-        Self { max: max.max(1), holds: 0, fails: None }
+        Self::from(1, max)
+    }
+
+    /// The same, but `first` is tried first: a guess that is right saves the way to it.
+    #[must_use]
+    pub fn from(first: u32, max: u32) -> Self {
+        let max = max.max(1);
+        Self { max, first: first.clamp(1, max), holds: 0, fails: None }
     }
 
     /// What to try next; none when the edge is found.
@@ -21,7 +30,8 @@ impl Search {
     pub fn next(&self) -> Option<u32> {
         match self.fails {
             None if self.holds >= self.max => None,
-            None => Some((self.holds * 2).clamp(1, self.max)),
+            None if self.holds == 0 => Some(self.first),
+            None => Some(self.holds.saturating_mul(2).min(self.max)),
             Some(fails) if fails <= self.holds + 1 => None,
             Some(fails) => Some(self.holds + (fails - self.holds) / 2),
         }
@@ -56,7 +66,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn run(edge: u32, max: u32) -> (Search, Vec<u32>) {
-        let (mut search, mut tried) = (Search::up_to(max), Vec::new());
+        follow(Search::up_to(max), edge)
+    }
+
+    fn follow(mut search: Search, edge: u32) -> (Search, Vec<u32>) {
+        let mut tried = Vec::new();
         while let Some(next) = search.next() {
             tried.push(next);
             search.learn(next, next <= edge);
@@ -70,7 +84,15 @@ mod tests {
         assert_eq!(tried, [1, 2, 4, 8, 16, 12, 10, 11]);
         assert_eq!((search.held(), search.failed()), (11, Some(12)));
         assert_eq!(run(0, 100).1, [1]);
-        assert_eq!(run(9, 6), (Search { max: 6, holds: 6, fails: None }, vec![1, 2, 4, 6]));
+        assert_eq!(run(9, 6), (Search { max: 6, first: 1, holds: 6, fails: None }, vec![1, 2, 4, 6]));
+    }
+
+    #[test]
+    fn a_guess_is_tried_first() {
+        assert_eq!(follow(Search::from(8, 100), 11).1, [8, 16, 12, 10, 11]);
+        assert_eq!(follow(Search::from(8, 100), 5).1, [8, 4, 6, 5]);
+        assert_eq!(follow(Search::from(0, 100), 0).1, [1]);
+        assert_eq!(follow(Search::from(50, 6), 9).1, [6]);
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 //! One number of instances tried: warm-up, iterations, whether the objective held, and what stood in the way.
 
+use crate::backing::Moved;
 use crate::fleet::{Fleet, FleetError, Lost};
 use crate::load::Measured;
 use crate::objective::{FIGURES, Figure, Miss, Objective};
@@ -48,9 +49,9 @@ pub struct Spent {
     pub cpu_percent: f64,
     /// CPU time the hypervisor gave to others, in per cent.
     pub stolen_percent: f64,
-    /// Bytes a second read from swap.
+    /// Bytes a second read from swap, or by the instances' pagers from their store.
     pub swap_in_bytes_per_s: f64,
-    /// Bytes a second written to swap.
+    /// Bytes a second written to it.
     pub swap_out_bytes_per_s: f64,
     /// The disk that was looked at, with the share of time it was busy, in per cent.
     pub disk: Option<(String, f64)>,
@@ -63,7 +64,7 @@ pub enum Scarce {
     Cpu,
     /// The disk is.
     Disk,
-    /// Memory has to come back from swap.
+    /// Memory has to come back from the drive.
     Memory,
     /// None of them: the latency is missed without anything being full.
     Nothing,
@@ -96,6 +97,13 @@ pub enum Verdict {
         needed_bytes: u64,
         /// What there is, in bytes.
         available_bytes: u64,
+    },
+    /// It was not tried: dealt out over so many instances, DRAM is less for one than its pager needs.
+    TooThin {
+        /// What the smallest share would be, in bytes.
+        share_bytes: u64,
+        /// What a pager needs, in bytes.
+        needed_bytes: u64,
     },
     /// Requests were answered wrongly.
     Wrong {
@@ -194,7 +202,7 @@ pub fn attempt(
     stop: &AtomicBool,
     tick: &mut dyn FnMut(Step),
 ) -> Result<Trial, FleetError> {
-    if let Some(verdict) = too_large(fleet, instances, spec) {
+    if let Some(verdict) = impossible(fleet, instances, spec) {
         return Ok(Trial::unmeasured(instances, verdict));
     }
     match measure(fleet, instances, spec, stop, tick) {
@@ -207,9 +215,16 @@ pub fn attempt(
     }
 }
 
-/// Refuses what the memory of the instances so far says cannot be; a twentieth more is tried.
-fn too_large(fleet: &Fleet<'_>, instances: u32, spec: &TrialSpec) -> Option<Verdict> {
+/// Why a number cannot be tried: by the memory of the instances so far it is too large (a twentieth more is
+/// tried), or too little is left for each.
+#[must_use]
+pub fn impossible(fleet: &Fleet<'_>, instances: u32, spec: &TrialSpec) -> Option<Verdict> {
     let dram = fleet.spec().dram_bytes?;
+    if let Some(extended) = fleet.spec().backing.extended() {
+        let share_bytes = fleet.budgets(instances)?.into_iter().min()?;
+        let needed_bytes = extended.budget_min_bytes;
+        return (share_bytes < needed_bytes).then_some(Verdict::TooThin { share_bytes, needed_bytes });
+    }
     let swap = if fleet.spec().backing.swaps() { spec.swap_bytes } else { 0 };
     let needed_bytes = fleet.footprint_bytes()? * u64::from(instances);
     let available_bytes = dram + swap;
@@ -229,7 +244,7 @@ fn measure(
     let mut trial = Trial::unmeasured(instances, Verdict::Held);
     trial.fill = filling.elapsed();
     trial.footprint_bytes = fleet.footprint_bytes();
-    if !fleet.spec().classes.is_empty() {
+    if !fleet.spec().classes.is_empty() && fleet.spec().backing.extended().is_none() {
         // What the allocator takes more while values are replaced is part of an instance's memory.
         let memory = trial.footprint_bytes.unwrap_or(0);
         fleet.limit_classes(memory + memory / 16)?;
@@ -238,7 +253,7 @@ fn measure(
     let stream = u64::from(instances) << 8;
     let warm = fleet.run(spec.warmup, stream, stop, &mut |_| {})?;
     fleet.settle(stop)?;
-    let readings = Readings::now(spec);
+    let readings = Readings::now(spec, fleet);
     if warm.overloaded {
         trial.measured = warm;
     } else {
@@ -257,7 +272,7 @@ fn measure(
             }
         }
     }
-    trial.spent = Readings::now(spec).since(&readings);
+    trial.spent = Readings::now(spec, fleet).since(&readings);
     trial.counters = fleet.counters();
     trial.class_counters = fleet.class_counters();
     fleet.settle(stop)?;
@@ -315,15 +330,17 @@ struct Readings {
     at: Instant,
     cpus: Vec<CpuTime>,
     vm: VmCounters,
+    moved: Option<Moved>,
     disk: Option<DiskStats>,
 }
 
 impl Readings {
-    fn now(spec: &TrialSpec) -> Self {
+    fn now(spec: &TrialSpec, fleet: &Fleet<'_>) -> Self {
         Self {
             at: Instant::now(),
             cpus: CpuTime::read_all().unwrap_or_default(),
             vm: VmCounters::read(),
+            moved: fleet.moved(),
             disk: spec.disk.as_deref().and_then(DiskStats::of),
         }
     }
@@ -337,7 +354,13 @@ impl Readings {
         let (busy, stolen) = (sum(|cpu| cpu.running + cpu.interrupts), sum(|cpu| cpu.stolen));
         let all = (busy + stolen + sum(|cpu| cpu.idle)).max(1.0);
         let vm = self.vm.since(&earlier.vm);
-        let rate = |pages: Option<u64>| pages.unwrap_or(0) as f64 * 4096.0 / seconds;
+        let pages = |pages: Option<u64>| pages.unwrap_or(0) * 4096;
+        let (in_bytes, out_bytes) = match self.moved.zip(earlier.moved) {
+            Some((now, then)) => {
+                (now.in_bytes.saturating_sub(then.in_bytes), now.out_bytes.saturating_sub(then.out_bytes))
+            }
+            None => (pages(vm.swap_ins), pages(vm.swap_outs)),
+        };
         let disk = self.disk.as_ref().zip(earlier.disk.as_ref()).map(|(now, then)| {
             let busy = now.since(then).busy_ms as f64 / (seconds * 1000.0);
             (now.name.clone(), (busy * 100.0).min(100.0))
@@ -345,8 +368,8 @@ impl Readings {
         Spent {
             cpu_percent: busy / all * 100.0,
             stolen_percent: stolen / all * 100.0,
-            swap_in_bytes_per_s: rate(vm.swap_ins),
-            swap_out_bytes_per_s: rate(vm.swap_outs),
+            swap_in_bytes_per_s: in_bytes as f64 / seconds,
+            swap_out_bytes_per_s: out_bytes as f64 / seconds,
             disk,
         }
     }
@@ -357,7 +380,7 @@ impl fmt::Display for Scarce {
         f.write_str(match self {
             Scarce::Cpu => "the CPUs are busy",
             Scarce::Disk => "the disk is busy",
-            Scarce::Memory => "memory has to come back from swap",
+            Scarce::Memory => "memory has to come back from the drive",
             Scarce::Nothing => "neither CPU nor memory nor disk is short",
         })
     }
@@ -380,6 +403,12 @@ impl fmt::Display for Verdict {
                 "memory: they need {}, there is {}",
                 format_size(*needed_bytes),
                 format_size(*available_bytes)
+            ),
+            Verdict::TooThin { share_bytes, needed_bytes } => write!(
+                f,
+                "memory: {} of DRAM would be left for one, its pager needs {}",
+                format_size(*share_bytes),
+                format_size(*needed_bytes)
             ),
             Verdict::Wrong { errors, first } => write!(f, "{errors} wrong answers, the first: {first}"),
         }
@@ -432,7 +461,7 @@ mod tests {
         let said = |trial: &Trial| judge(trial, &spec(Judge::Each)).to_string();
         assert!(said(&trial).ends_with("neither CPU nor memory nor disk is short"), "{}", said(&trial));
         trial.spent.swap_in_bytes_per_s = 4096.0 * 20.0;
-        assert!(said(&trial).ends_with("memory has to come back from swap"));
+        assert!(said(&trial).ends_with("memory has to come back from the drive"));
         trial.spent.disk = Some(("vda".to_owned(), 99.0));
         assert!(said(&trial).ends_with("the disk is busy"));
         trial.spent.cpu_percent = 60.0;

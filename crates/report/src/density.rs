@@ -3,6 +3,7 @@
 //! As with the record of an evaluation, these types are the format and are kept apart from those that
 //! measure. Units come last in a name; what is not known is `null`. docs/formats.md describes each field.
 
+mod charts;
 pub mod show;
 #[cfg(test)]
 mod tests;
@@ -47,6 +48,9 @@ pub struct DensityRecord {
     pub dram_bytes: Option<u64>,
     /// Swap behind the backings that use it, bytes.
     pub swap_bytes: Option<u64>,
+    /// How many times as much as SSD the same DRAM costs; `null` when nothing was said of prices.
+    #[serde(default)]
+    pub price_ratio: Option<f64>,
     /// Classes of instances; empty for none.
     pub classes: Vec<Class>,
     /// What a reader must know.
@@ -111,6 +115,12 @@ pub struct Backing {
     pub failed: Option<u32>,
     /// Why that one did not, in one line.
     pub edge: Option<String>,
+    /// SSD that the instances held need beyond DRAM, bytes; `null` when what one needs is not known.
+    #[serde(default)]
+    pub ssd_bytes: Option<u64>,
+    /// What memory for one of them costs over what it costs on DRAM alone; `null` without a price ratio.
+    #[serde(default)]
+    pub cost_each: Option<f64>,
     /// Every number that was tried, in that order.
     pub trials: Vec<Trial>,
 }
@@ -180,15 +190,15 @@ pub struct Measured {
     pub cpu_percent: f64,
     /// CPU time the hypervisor gave to others, per cent.
     pub stolen_percent: f64,
-    /// Bytes a second read from swap, by the whole machine.
+    /// Bytes a second read from swap by the whole machine, or from their stores by the extended instances.
     pub swap_in_bytes_per_s: f64,
-    /// Bytes a second written to swap, by the whole machine.
+    /// Bytes a second written there.
     pub swap_out_bytes_per_s: f64,
-    /// The disk under the swap.
+    /// The disk under the swap or the stores.
     pub disk: Option<String>,
     /// How much of the time it was busy, per cent.
     pub disk_busy_percent: Option<f64>,
-    /// Memory of one instance in DRAM and swap, bytes; the mean over the fleet.
+    /// Memory of one instance in DRAM and swap, bytes; the mean over the fleet. `null` for extended ones.
     pub footprint_bytes: Option<u64>,
     /// The fleet's group; `null` without groups.
     pub group: Option<Group>,

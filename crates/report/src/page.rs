@@ -27,6 +27,8 @@ pub struct Section {
     pub notes: Vec<String>,
     /// Charts, side by side where there is room.
     pub charts: Vec<LineChart>,
+    /// Charts of bars, before them.
+    pub bars: Vec<BarChart>,
     /// Tables, one below the other.
     pub tables: Vec<Table>,
 }
@@ -68,4 +70,30 @@ pub struct Scale {
     pub logarithmic: bool,
     /// Where a line is drawn, with its label, in rising order.
     pub ticks: Vec<(f64, String)>,
+}
+
+/// A chart of bars: one value for each thing compared.
+#[derive(Debug, Clone)]
+pub struct BarChart {
+    /// A word that no other chart of the page has.
+    pub id: String,
+    /// Above it.
+    pub title: String,
+    /// In one sentence, for readers who cannot see it.
+    pub description: String,
+    /// From top to bottom.
+    pub bars: Vec<Bar>,
+    /// A value that should not be exceeded, with its label.
+    pub limit: Option<(f64, String)>,
+}
+
+/// A bar.
+#[derive(Debug, Clone)]
+pub struct Bar {
+    /// What it stands for.
+    pub label: String,
+    /// Its length, 0 or more.
+    pub value: f64,
+    /// The value in words, at its end.
+    pub text: String,
 }

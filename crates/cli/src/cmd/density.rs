@@ -7,18 +7,23 @@ mod assemble;
 mod plan;
 mod progress;
 
+use crate::cmd::extend::plan::DRAM_MIN;
+use crate::cmd::extend::try_out::{command, try_out};
 use crate::cmd::page::sweep;
 use crate::exit::{Ending, Refused};
 use crate::flags::{DensityFlags, DensityKind};
 use crate::{interrupt, output};
 use anyhow::{Context, Result};
 use overdrive_base::size::format_size;
+use overdrive_base::time::format_ns;
+use overdrive_density::backing::Backing;
 use overdrive_density::fleet::{Fleet, FleetError};
+use overdrive_density::instance::folder::RunFolder;
 use overdrive_density::instance::process::RedisProcess;
 use overdrive_density::instance::vm::{RedisVm, VmSpec};
 use overdrive_density::instance::{InstanceError, Kind, folder, guest};
 use overdrive_density::search::Search;
-use overdrive_density::trial::{Trial, attempt};
+use overdrive_density::trial::{Trial, attempt, impossible};
 use overdrive_report::density::{DensityRecord, show};
 use overdrive_report::render;
 use overdrive_sys::swap::SwapFile;
@@ -43,6 +48,7 @@ pub(crate) fn density(flags: &DensityFlags) -> Result<Ending> {
     let mut notes = plan.notes.clone();
     let (backings, failure) = measure(&plan, &stop, &mut notes);
     let stopped = stop.load(Ordering::Relaxed);
+    notes.extend(lateness_note(&plan, &backings));
     let anything = backings.iter().any(|backing| !backing.trials.is_empty());
     if anything {
         let status = assemble::status(stopped, failure.as_ref());
@@ -58,6 +64,22 @@ pub(crate) fn density(flags: &DensityFlags) -> Result<Ending> {
     Ok(verdict(&backings))
 }
 
+/// On an idle processor the load wakes late, and that is part of every latency: what can be done about it,
+/// when it decided something.
+fn lateness_note(plan: &Plan, backings: &[Outcome]) -> Option<String> {
+    let missed = backings.iter().flat_map(|backing| &backing.trials).filter(|trial| !trial.held());
+    let late = missed.filter_map(|trial| {
+        let (late, all) = (trial.measured.late.mean()?, trial.measured.fleet().mean()?);
+        (late > all / 4.0).then_some(late)
+    });
+    let late = late.reduce(f64::max).filter(|_| plan.load.spin.is_zero())?;
+    Some(format!(
+        "Where the objective was missed the load itself was up to {} late on average, and that is in the latencies: \
+         --spin 1ms keeps its CPU awake.",
+        format_ns(late as u64)
+    ))
+}
+
 /// What one backing came to.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -68,6 +90,19 @@ pub(crate) struct Outcome {
     pub(crate) trials: Vec<Trial>,
     /// The class of each instance, by its number.
     pub(crate) classes: Vec<String>,
+}
+
+impl Outcome {
+    fn new(plan: &Plan, backing: &Backing) -> Self {
+        Self {
+            name: backing.name(),
+            searched: plan.instances.is_none(),
+            held: 0,
+            failed: None,
+            trials: Vec::new(),
+            classes: plan.class_names(),
+        }
+    }
 }
 
 fn verdict(backings: &[Outcome]) -> Ending {
@@ -87,60 +122,94 @@ fn verdict(backings: &[Outcome]) -> Ending {
 /// Every backing in turn; what was measured stays when one fails.
 fn measure(plan: &Plan, stop: &AtomicBool, notes: &mut Vec<String>) -> (Vec<Outcome>, Option<anyhow::Error>) {
     let mut outcomes = Vec::new();
-    let mut swap = match prepare(plan, notes) {
-        Ok(swap) => swap,
+    let site = match Site::prepare(plan, notes) {
+        Ok(site) => site,
         Err(error) => return (outcomes, Some(error)),
     };
     let mut failure = None;
-    for backing in &plan.backings {
+    for name in &plan.backings {
         if stop.load(Ordering::Relaxed) || failure.is_some() {
             break;
         }
-        let mut outcome = Outcome {
-            name: backing.name(),
-            searched: plan.instances.is_none(),
-            held: 0,
-            failed: None,
-            trials: Vec::new(),
-            classes: plan.class_names(),
-        };
-        failure = one_backing(plan, backing, stop, &mut outcome).err();
-        outcomes.push(outcome);
+        let before = held_before(&outcomes);
+        let measured = plan.backing(*name, site.store.as_ref().map(RunFolder::path)).and_then(|backing| {
+            outcomes.push(Outcome::new(plan, &backing));
+            let outcome = outcomes.last_mut().context("it was just put there")?;
+            one_backing(plan, backing, &before, stop, outcome)
+        });
+        failure = measured.err();
     }
-    if let Some(file) = swap.take() {
-        let path = file.path().to_path_buf();
-        let removed = file.remove().with_context(|| format!("cannot turn off and remove {}", path.display()));
-        failure = failure.or(removed.err());
-    }
-    (outcomes, failure)
+    (outcomes, failure.or(site.take_down().err()))
 }
 
-/// Removes what killed runs left and makes the swap file.
-fn prepare(plan: &Plan, notes: &mut Vec<String>) -> Result<Option<SwapFile>> {
-    let (mut removed, _) = folder::remove_stale();
-    if plan.place.is_some() {
-        removed.extend(sweep()?.removed);
+/// The numbers that held on the backings before, the largest first: where the next one starts, so that there
+/// is a number that both were measured with.
+fn held_before(outcomes: &[Outcome]) -> Vec<u32> {
+    let trials = outcomes.iter().flat_map(|outcome| &outcome.trials).filter(|trial| trial.held());
+    let mut numbers: Vec<u32> = trials.map(|trial| trial.instances).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers.reverse();
+    numbers
+}
+
+/// What stands around the backings.
+#[derive(Debug)]
+struct Site {
+    swap: Option<SwapFile>,
+    store: Option<RunFolder>,
+}
+
+impl Site {
+    /// Removes what killed runs left, tries what cannot be known otherwise, makes swap file and store.
+    fn prepare(plan: &Plan, notes: &mut Vec<String>) -> Result<Self> {
+        let (mut removed, _) = folder::remove_stale();
+        if plan.place.is_some() {
+            removed.extend(sweep()?.removed);
+        }
+        let mut site = Self { swap: None, store: None };
+        if let Some(wish) = &plan.store {
+            removed.extend(folder::remove_stale_stores(&wish.folder));
+            let program = std::env::current_exe().context("finding this program")?;
+            let mut place = wish.folder.clone().into_os_string();
+            place.push(format!(":{}", wish.bytes));
+            let told = try_out(command(&program, DRAM_MIN, &place))?;
+            // What it says of this one budget is no news.
+            notes.extend(told.into_iter().filter(|line| line.contains("not covered")));
+            site.store = Some(RunFolder::create_store(&wish.folder)?);
+        }
+        if let Some(wish) = &plan.swap {
+            notes.push(format!(
+                "Swap file of {} in {}, for this run.",
+                format_size(wish.bytes),
+                wish.folder.display()
+            ));
+            site.swap = Some(wish.make()?);
+        }
+        let left = removed.iter().map(|path| format!("Removed what a killed run left: {}.", path.display()));
+        notes.extend(left);
+        Ok(site)
     }
-    notes.extend(removed.iter().map(|path| format!("Removed what a killed run left: {}.", path.display())));
-    let Some(wish) = &plan.swap else { return Ok(None) };
-    notes.push(format!(
-        "Swap file of {} in {}, for this run.",
-        format_size(wish.bytes),
-        wish.folder.display()
-    ));
-    wish.make().map(Some)
+
+    fn take_down(self) -> Result<()> {
+        let Some(file) = self.swap else { return Ok(()) };
+        let path = file.path().to_path_buf();
+        file.remove().with_context(|| format!("cannot turn off and remove {}", path.display()))
+    }
 }
 
 fn one_backing(
     plan: &Plan,
-    backing: &overdrive_density::backing::Backing,
+    backing: Backing,
+    before: &[u32],
     stop: &AtomicBool,
     outcome: &mut Outcome,
 ) -> Result<()> {
-    let spec = plan.fleet_spec(backing.clone());
-    let mut fleet = Fleet::new(plan.kind.as_ref(), spec).map_err(explain)?;
-    let mut line = Line::new(backing.name(), &plan.trial);
-    let mut search = Search::up_to(plan.max);
+    let name = backing.name();
+    let mut fleet = Fleet::new(plan.kind.as_ref(), plan.fleet_spec(backing)).map_err(explain)?;
+    let mut line = Line::new(name, &plan.trial);
+    let possible = |number: &&u32| impossible(&fleet, **number, &plan.trial).is_none();
+    let mut search = Search::from(before.iter().find(possible).copied().unwrap_or(1), plan.max);
     let mut next = plan.instances.or_else(|| search.next());
     while let Some(instances) = next {
         line.begin(instances);
@@ -150,7 +219,7 @@ fn one_backing(
             Ok(trial) => trial,
             Err(FleetError::Stopped) => return Ok(()),
             Err(error) => {
-                return Err(explain(error).context(format!("{}, {instances} instances", backing.name())));
+                return Err(explain(error).context(format!("{name}, {instances} instances")));
             }
         };
         line.end(&trial);
@@ -215,17 +284,21 @@ fn vm_spec(flags: &DensityFlags) -> Result<VmSpec> {
     let release = release.trim();
     let own_kernel = || format!("/boot/vmlinuz-{release}").into();
     let own_modules = || format!("/lib/modules/{release}").into();
-    // What Redis and its allocator take beside keys and values.
-    let data = flags.records.saturating_mul(flags.value_size + 160);
     Ok(VmSpec {
         qemu: flags.qemu.clone(),
         kernel: flags.kernel.clone().unwrap_or_else(own_kernel),
         modules: flags.modules.clone().unwrap_or_else(own_modules),
         redis: flags.redis.clone(),
         program: std::env::current_exe().context("finding this program")?,
-        data_bytes: data.saturating_add(data / 4),
+        data_bytes: data_bytes(flags),
         memory_bytes: flags.vm_memory,
     })
+}
+
+/// Memory that the data of one instance needs, with what Redis and its allocator take beside keys and values.
+pub(crate) fn data_bytes(flags: &DensityFlags) -> u64 {
+    let data = flags.records.saturating_mul(flags.value_size + 160);
+    data.saturating_add(data / 4)
 }
 
 /// `overdrive density-guest`: the first program of a guest.

@@ -4,11 +4,12 @@
 //! program has the terminal, the signals and the exit code; this process waits, and takes down what it made.
 
 pub(crate) mod launch;
-mod plan;
+pub(crate) mod plan;
 mod program;
 mod show;
-mod store;
-mod watch;
+pub(crate) mod store;
+pub(crate) mod try_out;
+pub(crate) mod watch;
 
 use crate::exit::{Ending, Refused};
 use crate::flags::{ExtendFlags, ExtendWords};

@@ -4,34 +4,43 @@ use clap::{Args, ValueEnum};
 use overdrive_base::size::parse_size;
 use overdrive_base::time::parse_duration;
 use overdrive_density::objective::Objective;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 const DENSITY_EXAMPLES: &str = "\
 Examples:
-  overdrive density --records 50000 --max 4            Redis on DRAM, no root needed
-  overdrive density --backing dram,swap --dram 1GiB --swap /var/tmp --influence 10
-                                     the published study, as small as this machine
-  overdrive density --instances 8 --rate 1000 --runtime 10s      one number, measured
-  overdrive density --backing swap --dram 1GiB --swap /var/tmp --instances 6 \\
-      --classes gold:1,silver:2,bronze:4
+  overdrive density --records 50000 --max 4
+        Redis on DRAM, no root needed
+  overdrive density --backing dram,swap,extend --dram 1GiB --swap /var/tmp \\
+      --influence 10 --price-ratio 4
+        the published study, as small as this machine
+  overdrive density --instances 8 --rate 1000 --runtime 10s
+        one number, measured
+  overdrive density --backing swap --dram 1GiB --swap /var/tmp \\
+      --instances 6 --classes gold:1,silver:2,bronze:4
   overdrive density --kind vm --kernel VMLINUZ --modules DIR --rate 100 --max 4
-  overdrive density --stale          end and remove what a killed run left";
+  overdrive density --stale
+        end and remove what a killed run left";
 
 /// Each instance gets its requests at fixed times; the largest number that keeps the objective is searched
 /// for.
 #[derive(Debug, Args)]
 #[command(after_help = DENSITY_EXAMPLES)]
 pub(crate) struct DensityFlags {
-    /// What is behind the instances' memory, measured in turn: dram, swap
+    /// What is behind the instances' memory, measured in turn
     #[arg(long, value_enum, value_name = "NAME,...", value_delimiter = ',', default_value = "dram")]
     pub(crate) backing: Vec<DensityBacking>,
-    /// DRAM for all instances together [default: what the machine has; needed for swap]
+    /// DRAM for all instances together [default: what the machine has; needed for swap and extend]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) dram: Option<u64>,
     /// Make a swap file in this directory for the run [default: the swap that is on; SIZE: 4 x DRAM]
     #[arg(long, value_name = "DIR[:SIZE]")]
     pub(crate) swap: Option<String>,
+    /// Where extended instances keep what is cold, and at most how much each [default: the directory of
+    /// --swap, else the current one; SIZE: twice its memory]
+    #[arg(long, value_name = "DIR[:SIZE]")]
+    pub(crate) store: Option<OsString>,
     /// What an instance is
     #[arg(long, value_enum, default_value_t = DensityKind::Process)]
     pub(crate) kind: DensityKind,
@@ -80,6 +89,9 @@ pub(crate) struct DensityFlags {
     /// How long before a request is due the load stops sleeping and watches the clock
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
     pub(crate) spin: Duration,
+    /// How many times as much as SSD the same DRAM costs: shows what an instance costs on each backing
+    #[arg(long, value_name = "RATIO")]
+    pub(crate) price_ratio: Option<f64>,
     /// The server's program
     #[arg(long, value_name = "PATH", default_value = "redis-server")]
     pub(crate) redis: PathBuf,
@@ -115,8 +127,12 @@ pub(crate) struct DensityFlags {
 /// What is behind the memory of the instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DensityBacking {
+    /// DRAM alone
     Dram,
+    /// The kernel's swap beyond --dram
     Swap,
+    /// Overdrive's pager, each instance with its part of --dram
+    Extend,
 }
 
 /// What an instance is.

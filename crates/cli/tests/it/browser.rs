@@ -162,3 +162,20 @@ fn a_paging_report_is_whole_in_a_browser() {
     assert!(html.contains("id=\"paging\""));
     is_whole(&browser, folder.path(), &html, &Least { charts: 2, letters: 1000 });
 }
+
+#[test]
+fn the_page_of_a_density_run_is_whole_in_a_browser() {
+    const TEST: &str = "browser::the_page_of_a_density_run_is_whole_in_a_browser";
+    let Some(browser) = browser() else { return skip(TEST, "chromium is not installed") };
+    if Command::new("redis-server").arg("--version").output().is_err() {
+        return skip(TEST, "no redis-server");
+    }
+    let folder = folder();
+    let out = folder.path().join("out");
+    let load = ["--records", "500", "--rate", "200", "--runtime", "200ms", "--iterations", "2", "--max", "2"];
+    let words = ["density", "--objective", "avg=50us,p99=60s,max=60s", "--out", out.to_str().unwrap()];
+    let (code, _, error) = run(&[&words[..], &load].concat());
+    assert!(matches!(code, 0 | 1), "{error}");
+    let html = std::fs::read_to_string(out.join("density.html")).unwrap();
+    is_whole(&browser, folder.path(), &html, &Least { charts: 5, letters: 500 });
+}

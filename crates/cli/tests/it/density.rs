@@ -157,7 +157,7 @@ fn an_objective_that_cannot_be_met_says_by_how_much() {
 #[test]
 fn classes_hold_their_limits() {
     const TEST: &str = "density::classes_hold_their_limits";
-    if !has_redis(TEST) || !has_groups(TEST) || !rustix_is_root() {
+    if !has_redis(TEST) || !has_groups(TEST) || !is_root(TEST) {
         return;
     }
     let folder = folder();
@@ -199,8 +199,12 @@ fn classes_hold_their_limits() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the swap file is gone");
 }
 
-fn rustix_is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata) == 0)
+fn is_root(test: &str) -> bool {
+    let user = std::fs::metadata("/proc/self").map(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata));
+    if user.as_ref().ok() != Some(&0) {
+        skip(test, "only root makes swap");
+    }
+    user.ok() == Some(0)
 }
 
 #[test]
@@ -224,12 +228,37 @@ fn what_cannot_be_is_refused_in_one_line() {
         (&["--kind", "vm", "--kernel", "/no/vmlinuz", "--modules", "/no"], "wanted"),
         (&["--kernel", "/no/vmlinuz"], "for --kind vm"),
         (&["--instances", "0"], "--instances 0: wanted"),
+        (&["--max", "0"], "--max 0: wanted"),
+        (&["--iterations", "0"], "--iterations 0: wanted"),
+        (&["--runtime", "0s"], "--runtime: wanted"),
+        (&["--price-ratio", "0"], "--price-ratio 0: wanted"),
+        (&["--price-ratio", "nan"], "--price-ratio NaN: wanted"),
+        (&["--port", "7000", "--kind", "vm"], "for --kind process"),
+        (&["--store", "/var"], "wanted --backing dram,extend"),
+        (&["--backing", "extend"], "wanted --dram SIZE"),
+        (&["--backing", "extend", "--dram", "32MiB"], "not one extended instance fits; wanted at least"),
+        (&["--backing", "extend", "--dram", "64MiB", "--store", "/no/such"], "--store /no/such: "),
+        (&["--backing", "extend", "--dram", "64MiB", "--store", "/proc"], "--store /proc: "),
+        (
+            &["--backing", "swap", "--dram", "1GiB", "--swap", "/no/such"],
+            "--swap /no/such: wanted a directory",
+        ),
+        (&["--kind", "vm", "--vm-memory", "900TiB"], "not one guest fits"),
+        (&["--out", "/proc/self/status/x"], "--out /proc/self/status/x"),
+        (
+            &["--swap", "/tmp", "--backing", "swap", "--dram", "1GiB", "--classes", "a:0.5"],
+            "no ratio of 1 or more",
+        ),
     ] {
         let (code, text, error) = run(&[&QUICK[..1], arguments].concat());
         assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{arguments:?}: {error}");
         assert!(error.contains(words), "{arguments:?}: {error}");
     }
-    assert_eq!(run(&["density", "--objective", "avg"]).0, 2);
+    for objective in ["avg", "avg=", "p100=1us", "avg=0us", ""] {
+        let (code, text, error) = run(&["density", "--objective", objective]);
+        assert_eq!((code, text.as_str()), (2, ""), "{objective}");
+        assert!(error.contains("is no objective") && error.contains("wanted such as avg=50us"), "{error}");
+    }
 }
 
 /// The kernel that `make setup` fetches for guests: boot folder and modules.
@@ -245,46 +274,28 @@ fn guest_kernel() -> Option<(PathBuf, PathBuf)> {
     Some((kernel, modules))
 }
 
-#[test]
-fn two_virtual_machines_serve_under_load() {
-    const TEST: &str = "density::two_virtual_machines_serve_under_load";
-    if !has_redis(TEST) {
-        return;
-    }
-    let Some((kernel, modules)) = guest_kernel() else {
-        return skip(TEST, "no kernel for guests under target/vm (make setup as root fetches it)");
-    };
-    if Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().is_err() {
-        return skip(TEST, "no qemu-system-x86_64");
-    }
-    let arguments = [
-        "--kind",
-        "vm",
-        "--kernel",
-        kernel.to_str().unwrap(),
-        "--modules",
-        modules.to_str().unwrap(),
-        "--instances",
-        "2",
-        "--records",
-        "500",
-        "--rate",
-        "20",
-        "--objective",
-        "max=60s",
-        "--runtime",
-        "2s",
-    ];
-    let quick = ["density", "--warmup", "500ms", "--iterations", "2", "--json"];
-    let (code, text, error) = run(&[&quick[..], &arguments].concat());
+/// Two guests under load on a backing: none of their requests wrong or lost.
+fn two_guests_serve(guests: &[String], backing: &[&str]) {
+    let guests: Vec<&str> = guests.iter().map(String::as_str).collect();
+    let load = ["--instances", "2", "--records", "500", "--rate", "20", "--objective", "max=60s"];
+    let quick = ["--warmup", "500ms", "--iterations", "2", "--runtime", "2s"];
+    let (code, text, error) = run(&[&["density", "--json"], &guests[..], &load, &quick, backing].concat());
     assert_eq!(code, 0, "{error}");
     let record: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(record["kind"], "vm");
     let measured = &record["backings"][0]["trials"][0]["measured"];
-    // 20 a second from each of two, twice for two seconds; none of them wrong or lost.
+    // 20 a second from each of two, twice for two seconds.
     assert_eq!(measured["latency"]["samples"], 160);
     for one in measured["instances"].as_array().unwrap() {
         assert_eq!((&one["errors"], &one["unanswered"]), (&Value::from(0), &Value::from(0)), "{one}");
+    }
+}
+
+#[test]
+fn two_virtual_machines_serve_under_load() {
+    const TEST: &str = "density::two_virtual_machines_serve_under_load";
+    if let Some(guests) = guests(TEST) {
+        two_guests_serve(&guests, &[]);
     }
 }
 
@@ -305,21 +316,30 @@ fn a_taken_port_is_told() {
     assert_eq!(code, 0, "{error}");
 }
 
-/// A run that would take a minute, once its servers run.
-fn started() -> (Child, String) {
-    let arguments =
-        ["density", "--instances", "2", "--records", "2000", "--runtime", "60s", "--objective", "max=60s"];
+/// A run that would take a minute, once there are `count` of its processes and folders.
+fn started(arguments: &[&str], count: usize) -> (Child, String) {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_overdrive"));
-    let child =
-        Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let log = folder();
+    let said = std::fs::File::create(log.path().join("said")).unwrap();
+    let mut child = Command::new(program)
+        .args(["density", "--runtime", "60s", "--objective", "max=60s"])
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(said)
+        .spawn()
+        .unwrap();
     let marker = format!("overdrive-density-{}-", child.id());
     let start = Instant::now();
-    while leftovers(&marker).len() < 3 {
-        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", leftovers(&marker));
+    while leftovers(&marker).len() < count {
+        let said = || std::fs::read_to_string(log.path().join("said")).unwrap_or_default();
+        assert!(child.try_wait().unwrap().is_none(), "it ended: {}", said());
+        assert!(start.elapsed() < Duration::from_secs(120), "{:?} {}", leftovers(&marker), said());
         std::thread::sleep(Duration::from_millis(20));
     }
     (child, marker)
 }
+
+const TWO: [&str; 4] = ["--instances", "2", "--records", "2000"];
 
 fn gone(marker: &str) -> Vec<String> {
     let start = Instant::now();
@@ -334,7 +354,7 @@ fn an_interrupted_run_leaves_nothing() {
     if !has_redis("density::an_interrupted_run_leaves_nothing") {
         return;
     }
-    let (mut child, marker) = started();
+    let (mut child, marker) = started(&TWO, 3);
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(leftovers(&marker).is_empty(), "{:?}", leftovers(&marker));
@@ -345,17 +365,163 @@ fn after_a_kill_no_server_runs_and_stale_removes_the_rest() {
     if !has_redis("density::after_a_kill_no_server_runs_and_stale_removes_the_rest") {
         return;
     }
-    let (mut child, marker) = started();
+    let (child, marker) = started(&TWO, 3);
+    let left = killed(child, &marker, "redis-server");
+    assert!(left.len() <= 1, "at most its folder: {left:?}");
+    stale(&marker);
+}
+
+/// Kills a run and waits until no `program` of it runs; gives what is left: at most, since the runs of other
+/// tests sweep too when they start.
+fn killed(mut child: Child, marker: &str, program: &str) -> Vec<String> {
     child.kill().unwrap();
     child.wait().unwrap();
     let start = Instant::now();
-    let servers = || leftovers(&marker).into_iter().filter(|one| one.contains("redis-server")).count();
-    while servers() > 0 {
-        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", leftovers(&marker));
+    while leftovers(marker).iter().any(|one| one.contains(program)) {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", leftovers(marker));
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(leftovers(&marker).len(), 1, "its folder: {:?}", leftovers(&marker));
+    leftovers(marker)
+}
+
+/// Removes what killed runs left. Another test's run may do it a moment before, or leave something itself.
+fn stale(marker: &str) {
     let (code, _, error) = read(&overdrive().args(["density", "--stale"]).output().unwrap());
+    assert!(code == 0 || gone(marker).is_empty(), "{code} {error}");
+    assert!(gone(marker).is_empty(), "{:?}", leftovers(marker));
+}
+
+/// Groups of a run, wherever the hierarchy is.
+fn groups(marker: &str) -> Vec<String> {
+    let wanted = marker.trim_start_matches("overdrive-density");
+    let mut find = Command::new("find");
+    find.args(["/sys/fs/cgroup", "-type", "d", "-name"]).arg(format!("overdrive-density-*{wanted}*"));
+    let output = find.output().unwrap();
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_killed_run_with_swap_leaves_nothing_after_stale() {
+    const TEST: &str = "density::a_killed_run_with_swap_leaves_nothing_after_stale";
+    if !has_redis(TEST) || !has_groups(TEST) || !is_root(TEST) {
+        return;
+    }
+    let place = folder();
+    let swap = format!("{}:128MiB", place.path().display());
+    let (code, _, error) = density(
+        &[&["--backing", "swap", "--dram", "256MiB", "--swap", &swap, "--objective", "max=60s"], &TWO[..]]
+            .concat(),
+    );
+    if code == 2 && error.contains("no swap file there") {
+        return skip(TEST, &error);
+    }
     assert_eq!(code, 0, "{error}");
-    assert!(gone(&marker).is_empty(), "{:?}", leftovers(&marker));
+    let arguments = ["--backing", "swap", "--dram", "256MiB", "--swap", &swap];
+    let (child, marker) = started(&[&arguments, &TWO[..]].concat(), 3);
+    let _ = killed(child, &marker, "redis-server");
+    stale(&marker);
+    let start = Instant::now();
+    // Whoever swept first may still be at it.
+    while !groups(&marker).is_empty() || std::fs::read_dir(place.path()).unwrap().count() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", groups(&marker));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(!std::fs::read_to_string("/proc/swaps").unwrap().contains(place.path().to_str().unwrap()));
+}
+
+#[test]
+fn a_killed_run_of_virtual_machines_leaves_nothing_after_stale() {
+    const TEST: &str = "density::a_killed_run_of_virtual_machines_leaves_nothing_after_stale";
+    let Some(guests) = guests(TEST) else { return };
+    let guests: Vec<&str> = guests.iter().map(String::as_str).collect();
+    let load = ["--instances", "1", "--records", "500", "--rate", "20"];
+    // Its folder and QEMU: the guest is still coming up.
+    let (child, marker) = started(&[&guests[..], &load].concat(), 2);
+    let left = killed(child, &marker, "qemu");
+    assert!(left.len() <= 1, "at most its folder: {left:?}");
+    stale(&marker);
+}
+
+/// The arguments for guests, where they can be had.
+fn guests(test: &str) -> Option<Vec<String>> {
+    if !has_redis(test) {
+        return None;
+    }
+    let Some((kernel, modules)) = guest_kernel() else {
+        skip(test, "no kernel for guests under target/vm (make setup as root fetches it)");
+        return None;
+    };
+    if Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().is_err() {
+        skip(test, "no qemu-system-x86_64");
+        return None;
+    }
+    let (kernel, modules) = (kernel.display().to_string(), modules.display().to_string());
+    Some(["--kind", "vm", "--kernel", &kernel, "--modules", &modules].map(str::to_owned).to_vec())
+}
+
+#[test]
+fn extended_instances_stay_within_the_fleets_dram() {
+    const TEST: &str = "density::extended_instances_stay_within_the_fleets_dram";
+    let place = folder();
+    if !has_redis(TEST) || !has_groups(TEST) {
+        return;
+    }
+    let Some(_swap_is_off) = crate::extend::can_page(TEST, place.path()) else { return };
+    let store = place.path().to_str().unwrap();
+    let arguments = [
+        "--backing",
+        "extend",
+        "--store",
+        store,
+        "--dram",
+        "112MiB",
+        "--instances",
+        "2",
+        "--records",
+        "60000",
+        "--rate",
+        "300",
+        "--objective",
+        "max=60s",
+    ];
+    let (code, record, error) = density(&arguments);
+    assert_eq!(code, 0, "{error}");
+    let measured = &record["backings"][0]["trials"][0]["measured"];
+    let group = &measured["group"];
+    assert_eq!(group["limit_bytes"], 112 << 20);
+    assert!(group["usage_bytes"].as_u64().unwrap() <= 112 << 20, "{group}");
+    assert_eq!(group["oom_kills"], 0, "{group}");
+    for one in measured["instances"].as_array().unwrap() {
+        assert_eq!((&one["errors"], &one["unanswered"]), (&Value::from(0), &Value::from(0)), "{one}");
+    }
+    // 60,000 records take some 75 MiB, a budget is 50: evenly drawn keys have to come from the store.
+    assert!(measured["swap_in_bytes_per_s"].as_f64().unwrap() > 0.0, "{measured}");
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "the store is gone");
+    let words = ["density", "--backing", "extend", "--store", store, "--dram", "100MiB", "--records", "1000"];
+    let (code, _, error) = run(&[&words[..], &["--instances", "3", "--objective", "max=60s"]].concat());
+    assert_eq!(code, 1, "{error}");
+    assert!(error.contains("its pager needs 32 MiB"), "{error}");
+}
+
+#[test]
+fn a_killed_run_of_extended_instances_leaves_nothing_after_stale() {
+    const TEST: &str = "density::a_killed_run_of_extended_instances_leaves_nothing_after_stale";
+    let place = folder();
+    if !has_redis(TEST) || !has_groups(TEST) {
+        return;
+    }
+    let Some(_swap_is_off) = crate::extend::can_page(TEST, place.path()) else { return };
+    let store = place.path().to_str().unwrap();
+    let quick = ["--backing", "extend", "--store", store, "--dram", "128MiB", "--objective", "max=60s"];
+    let (code, _, error) = density(&[&quick, &TWO[..]].concat());
+    assert_eq!(code, 0, "{error}");
+    // Two servers, the programs that wait for them (whose command lines name the servers too), its folder.
+    let (child, marker) = started(&[&quick[..6], &TWO[..]].concat(), 5);
+    let _ = killed(child, &marker, "redis-server");
+    stale(&marker);
+    let start = Instant::now();
+    while !groups(&marker).is_empty() || std::fs::read_dir(place.path()).unwrap().count() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", groups(&marker));
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

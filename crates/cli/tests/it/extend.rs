@@ -26,7 +26,7 @@ fn extend(arguments: &[&str], store: &Path, command: &[&str]) -> (i32, String, S
 
 /// Whether this machine lets a program run under the pager, as it will until what is returned is dropped; says
 /// why not.
-fn can_page(test: &str, store: &Path) -> Option<RwLockReadGuard<'static, ()>> {
+pub(crate) fn can_page(test: &str, store: &Path) -> Option<RwLockReadGuard<'static, ()>> {
     library(test)?;
     let swap_is_off = swap_stays_off();
     let (code, _, error) = extend(&["--backend", "pager", "--dram", "64MiB"], store, &["true"]);

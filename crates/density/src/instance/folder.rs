@@ -1,13 +1,19 @@
-//! The folder of a run: sockets, logs, and a mark for each process, so that a later run can end what a
-//! killed one left.
+//! The folders of a run: one for sockets, logs, and a mark for each process, so that a later run can end
+//! what a killed one left; and one on the drive, when instances keep memory there.
 
 use overdrive_sys::owner::Owner;
+use overdrive_sys::relay::effective_user;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 const PREFIX: &str = "overdrive-density-";
+const STORE_PREFIX: &str = "overdrive-density-store-";
+/// Names the run's folder on the drive.
+const STORE: &str = "store";
 /// The mark of a process: this, its number and when it started.
 const MARK: &str = "process-";
 
@@ -21,7 +27,19 @@ impl RunFolder {
     /// # Errors
     /// When it cannot be made.
     pub fn create() -> io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("{PREFIX}{}", Owner::this_process()?));
+        Self::make(&std::env::temp_dir(), PREFIX)
+    }
+
+    /// Makes one on a drive, in `parent`.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn create_store(parent: &Path) -> io::Result<Self> {
+        Self::make(parent, STORE_PREFIX)
+    }
+
+    fn make(parent: &Path, prefix: &str) -> io::Result<Self> {
+        let path = parent.join(format!("{prefix}{}", Owner::this_process()?));
         fs::DirBuilder::new()
             .mode(0o700)
             .create(&path)
@@ -51,25 +69,51 @@ pub fn mark(folder: &Path, pid: u32) -> io::Result<()> {
     fs::write(folder.join(format!("{MARK}{}", Owner::process(pid)?)), b"")
 }
 
+/// Takes down where the run's folder on the drive is, so that it is found after a kill.
+///
+/// # Errors
+/// When the mark cannot be written.
+pub(crate) fn mark_store(folder: &Path, store: &Path) -> io::Result<()> {
+    fs::write(folder.join(STORE), store.as_os_str().as_bytes())
+}
+
 /// Ends the processes and removes the folders of runs that no longer run; gives the folders, and those that
 /// would not go.
 #[must_use]
 pub fn remove_stale() -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
-    let stale = entries.map(|entry| entry.path()).filter(|path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // A link of somebody else's with our name is not followed.
-        let is_folder = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
-        is_folder && Owner::in_name(&name, PREFIX).is_some_and(|owner| !owner.is_alive())
-    });
-    stale.collect::<Vec<_>>().into_iter().partition(|path| {
-        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+    let mut folders = Vec::new();
+    for folder in stale_in(&std::env::temp_dir(), PREFIX) {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             if let Some(owner) = Owner::in_name(&entry.file_name().to_string_lossy(), MARK) {
                 owner.kill();
             }
         }
-        fs::remove_dir_all(path).is_ok()
-    })
+        let store = fs::read(folder.join(STORE)).map(|path| PathBuf::from(OsString::from_vec(path)));
+        folders.extend(store.ok().filter(|store| is_stale(store, STORE_PREFIX)));
+        folders.push(folder);
+    }
+    folders.into_iter().partition(|path| fs::remove_dir_all(path).is_ok())
+}
+
+/// Removes what killed runs left in a folder for stores.
+#[must_use]
+pub fn remove_stale_stores(parent: &Path) -> Vec<PathBuf> {
+    stale_in(parent, STORE_PREFIX).filter(|path| fs::remove_dir_all(path).is_ok()).collect()
+}
+
+fn stale_in(parent: &Path, prefix: &'static str) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(move |path| is_stale(path, prefix))
+}
+
+/// Whether a folder is one of this user's whose run has ended. What another user has put there under our
+/// name is not believed: it could name any process and any folder.
+fn is_stale(path: &Path, prefix: &str) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let metadata = fs::symlink_metadata(path);
+    name.starts_with(prefix)
+        && metadata.is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == effective_user())
+        && Owner::in_name(&name, prefix).is_some_and(|owner| !owner.is_alive())
 }
 
 #[cfg(test)]
@@ -90,5 +134,51 @@ mod tests {
         assert!(path.exists(), "ours is in use");
         drop(folder);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_killed_runs_folder_on_the_drive_is_found_and_others_are_not() {
+        let drive = tempfile::tempdir().unwrap();
+        let own = RunFolder::create_store(drive.path()).unwrap();
+        let stale = |prefix: &str, number: u32| {
+            let path = drive.path().join(format!("{prefix}{number}-1"));
+            fs::create_dir(&path).unwrap();
+            path
+        };
+        // Numbers no process has; apart from the other test's, which may run beside this one.
+        let number = (u32::MAX >> 1) - 1;
+        let (store, foreign) = (stale(STORE_PREFIX, number), stale("somebody-elses-", number));
+        let run = std::env::temp_dir().join(format!("{PREFIX}{number}-1"));
+        for named in [&store, &foreign] {
+            fs::create_dir(&run).unwrap();
+            mark_store(&run, named).unwrap();
+            let _ = remove_stale();
+            // The other test may have swept it a moment before.
+            assert!(!run.exists());
+        }
+        assert!(!store.exists() && foreign.exists() && own.path().exists());
+        let store = stale(STORE_PREFIX, number);
+        assert_eq!(remove_stale_stores(drive.path()), [store]);
+        assert!(foreign.exists() && own.path().exists());
+    }
+
+    fn skip(reason: &str) {
+        const NAME: &str = "instance::folder::tests::what_another_user_left_under_our_name_is_not_believed";
+        eprintln!("skipped: {NAME}: {reason}");
+        if let Some(log) = std::env::var_os("OVERDRIVE_SKIP_LOG") {
+            let mut file = fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
+            io::Write::write_all(&mut file, format!("{NAME}: {reason}\n").as_bytes()).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_another_user_left_under_our_name_is_not_believed() {
+        let drive = tempfile::tempdir().unwrap();
+        let path = drive.path().join(format!("{STORE_PREFIX}{}-1", u32::MAX >> 1));
+        fs::create_dir(&path).unwrap();
+        if std::os::unix::fs::chown(&path, Some(effective_user() + 1), None).is_err() {
+            return skip("only root gives folders away");
+        }
+        assert!(remove_stale_stores(drive.path()).is_empty() && path.exists());
     }
 }

@@ -101,7 +101,7 @@ impl Kind for RedisProcess {
         let log = seat.folder.join(format!("{}.log", seat.number));
         let mut words = vec![self.program.clone().into_os_string()];
         words.extend(self::words(&endpoint, seat.folder, &log));
-        let words = seat.backing.command(words);
+        let words = seat.backing.command(words, seat.budget_bytes);
         let fail =
             |error: std::io::Error| InstanceError::Start { number: seat.number, reason: error.to_string() };
         let output = File::create(&log).map_err(fail)?;

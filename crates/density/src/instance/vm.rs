@@ -132,7 +132,7 @@ impl RedisVm {
         }
         let log = seat.folder.join(format!("{}.log", seat.number));
         let console = seat.folder.join(format!("{}.console", seat.number));
-        let words = seat.backing.command(self.arguments(seat, accelerator, &initramfs));
+        let words = seat.backing.command(self.arguments(seat, accelerator, &initramfs), seat.budget_bytes);
         let mut command = Command::new(&words[0]);
         let output = File::create(&log).map_err(|error| fail(error.to_string()))?;
         command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);

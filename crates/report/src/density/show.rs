@@ -1,7 +1,8 @@
 //! A density record as a page of tables and charts: the study's table, ratios, trials, classes, instances.
 
+use super::charts::{bars, cost_bars, curves};
 use super::{Backing, DensityRecord, Figures, Measured, Trial};
-use crate::page::{LineChart, Page, Scale, Section, Table};
+use crate::page::{Page, Section, Table};
 use crate::record::Status;
 use overdrive_base::size::format_size;
 use overdrive_base::time::{format_duration, format_ns};
@@ -12,6 +13,8 @@ use std::time::Duration;
 pub fn page(record: &DensityRecord) -> Page {
     let mut sections = vec![result(record)];
     sections.extend(ratios(record));
+    sections.extend(cost(record));
+    sections.push(bars(record));
     sections.push(curves(record));
     for backing in &record.backings {
         sections.push(trials(backing));
@@ -20,7 +23,8 @@ pub fn page(record: &DensityRecord) -> Page {
     }
     sections.push(method(record));
     sections.retain(|section| {
-        !section.tables.is_empty() || !section.notes.is_empty() || !section.charts.is_empty()
+        let drawings = section.charts.len() + section.bars.len();
+        !section.tables.is_empty() || !section.notes.is_empty() || drawings > 0
     });
     Page {
         kind: "Overdrive density".to_owned(),
@@ -125,6 +129,7 @@ fn result(record: &DensityRecord) -> Section {
         heading: "Result".to_owned(),
         notes,
         charts: Vec::new(),
+        bars: Vec::new(),
         tables: vec![Table {
             label: "Instances and latency by backing".to_owned(),
             header: header.map(str::to_owned).to_vec(),
@@ -212,10 +217,49 @@ fn ratios(record: &DensityRecord) -> Option<Section> {
                 .to_owned(),
         ],
         charts: Vec::new(),
+        bars: Vec::new(),
         tables: vec![Table {
             label: "Ratios between backings".to_owned(),
             header: header.map(str::to_owned).to_vec(),
             rows: ratios.iter().map(row).collect(),
+        }],
+    })
+}
+
+/// What an instance costs, when the prices' ratio was given.
+fn cost(record: &DensityRecord) -> Option<Section> {
+    let ratio = record.price_ratio?;
+    let header = ["backing", "instances", "DRAM", "SSD", "cost of an instance", "saves"];
+    let size = |value: Option<u64>| value.map_or("-".to_owned(), format_size);
+    let row = |backing: &Backing| {
+        vec![
+            backing.name.clone(),
+            backing.held.to_string(),
+            size(record.dram_bytes),
+            size(backing.ssd_bytes),
+            backing.cost_each.map_or("-".to_owned(), |cost| format!("{cost:.2}")),
+            backing.cost_each.map_or("-".to_owned(), |cost| format!("{:.0} %", (1.0 - cost) * 100.0)),
+        ]
+    };
+    let unknown = record.backings.iter().all(|backing| backing.cost_each.is_none());
+    let notes = vec![format!(
+        "Memory alone, against an instance on DRAM; a GiB of DRAM costs as much as {ratio} GiB of SSD. The SSD is what \
+         the instances held need beyond DRAM. overdrive cost --from counts whole servers."
+    )];
+    if unknown {
+        let wanted = "Not known: that takes dram among the backings, --dram, and an instance held on it.";
+        let notes = vec![wanted.to_owned()];
+        return Some(Section { heading: "Cost of an instance".to_owned(), notes, ..Section::default() });
+    }
+    Some(Section {
+        heading: "Cost of an instance".to_owned(),
+        notes,
+        charts: Vec::new(),
+        bars: cost_bars(record).into_iter().collect(),
+        tables: vec![Table {
+            label: "Cost of an instance by backing".to_owned(),
+            header: header.map(str::to_owned).to_vec(),
+            rows: record.backings.iter().map(row).collect(),
         }],
     })
 }
@@ -232,7 +276,7 @@ fn trials(backing: &Backing) -> Section {
         "spread",
         "requests/s",
         "CPU",
-        "from swap",
+        "from drive",
     ];
     let row = |trial: &Trial| {
         let mut cells = vec![trial.instances.to_string()];
@@ -249,6 +293,7 @@ fn trials(backing: &Backing) -> Section {
         heading: format!("Every number tried: {}", backing.name),
         notes,
         charts: Vec::new(),
+        bars: Vec::new(),
         tables: vec![Table {
             label: format!("Trials on {}", backing.name),
             header: header.map(str::to_owned).to_vec(),
@@ -307,6 +352,7 @@ fn classes(backing: &Backing, trial: &Trial) -> Option<Section> {
                 .to_owned(),
         ],
         charts: Vec::new(),
+        bars: Vec::new(),
         tables: vec![Table {
             label: "Classes".to_owned(),
             header: header.map(str::to_owned).to_vec(),
@@ -346,6 +392,7 @@ fn instances(backing: &Backing, trial: &Trial) -> Option<Section> {
             ns(measured.service.avg_ns)
         )],
         charts: Vec::new(),
+        bars: Vec::new(),
         tables: vec![Table {
             label: "Instances".to_owned(),
             header: header.map(str::to_owned).to_vec(),
@@ -367,73 +414,4 @@ fn method(record: &DensityRecord) -> Section {
     notes.extend(record.notes.iter().cloned());
     notes.push(format!("Took {}.", time(record.elapsed_s)));
     Section { heading: "Method".to_owned(), notes, ..Section::default() }
-}
-
-/// The study's charts: latency, worst case and throughput over the number of instances, a line for each
-/// backing.
-fn curves(record: &DensityRecord) -> Section {
-    let lines = |of: fn(&Measured) -> Option<f64>| -> Vec<(String, Vec<(f64, f64)>)> {
-        let line = |backing: &Backing| {
-            let mut points: Vec<(f64, f64)> = backing
-                .trials
-                .iter()
-                .filter_map(|trial| Some((f64::from(trial.instances), of(trial.measured.as_ref()?)?)))
-                .collect();
-            points.sort_by(|one, other| one.0.total_cmp(&other.0));
-            (backing.name.clone(), points)
-        };
-        record.backings.iter().map(line).filter(|line| !line.1.is_empty()).collect()
-    };
-    let latency = |id: &str, title: &str, of| chart(id, title, "latency, us", true, lines(of));
-    let charts = [
-        latency("average", "Average latency", |one| Some(one.latency.avg_ns?.max(1) as f64 / 1000.0)),
-        latency("p99", "Latency of 99 %", |one| Some(one.latency.p99_ns?.max(1) as f64 / 1000.0)),
-        latency("peak", "Worst case", |one| Some(one.latency.max_ns?.max(1) as f64 / 1000.0)),
-        chart("throughput", "Throughput", "requests/s", false, lines(|one| Some(one.answered_per_s))),
-    ];
-    Section {
-        heading: "Over the number of instances".to_owned(),
-        charts: charts.into_iter().flatten().collect(),
-        ..Section::default()
-    }
-}
-
-fn chart(
-    id: &str,
-    title: &str,
-    y: &'static str,
-    logarithmic: bool,
-    lines: Vec<(String, Vec<(f64, f64)>)>,
-) -> Option<LineChart> {
-    let points: Vec<(f64, f64)> = lines.iter().flat_map(|line| line.1.iter().copied()).collect();
-    if points.is_empty() {
-        return None;
-    }
-    let largest = points.iter().map(|point| point.0).fold(1.0, f64::max);
-    let (low, high) =
-        points.iter().fold((f64::MAX, 0.0_f64), |(low, high), point| (low.min(point.1), high.max(point.1)));
-    let step = (largest / 8.0).ceil().max(1.0);
-    let mut ticks: Vec<f64> = (0..=8).map(|at| f64::from(at) * step).take_while(|at| *at < largest).collect();
-    ticks.push(largest);
-    let label = |at: f64| match at {
-        1e6.. => format!("{:.0} M", at / 1e6),
-        1e4.. => format!("{:.0} k", at / 1e3),
-        _ => format!("{at:.0}"),
-    };
-    let y_ticks: Vec<f64> = if logarithmic {
-        let first = low.max(1e-3).log10().floor() as i32;
-        let last = (high.max(1e-3).log10().ceil() as i32).max(first + 1);
-        (first..=last).map(|exponent| 10f64.powi(exponent)).collect()
-    } else {
-        (0..=5).map(|at| high.max(1.0) / 5.0 * f64::from(at)).collect()
-    };
-    let labelled = |ticks: Vec<f64>| ticks.into_iter().map(|at| (at, label(at))).collect();
-    Some(LineChart {
-        id: id.to_owned(),
-        title: title.to_owned(),
-        description: format!("{title} against the number of instances, one line for each backing."),
-        x: Scale { name: "instances", logarithmic: false, ticks: labelled(ticks) },
-        y: Scale { name: y, logarithmic, ticks: labelled(y_ticks) },
-        lines,
-    })
 }

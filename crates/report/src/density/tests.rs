@@ -50,6 +50,8 @@ fn record() -> DensityRecord {
         held,
         failed,
         edge: failed.map(|_| "why it failed".to_owned()),
+        ssd_bytes: None,
+        cost_each: None,
         trials,
     };
     DensityRecord {
@@ -79,6 +81,7 @@ fn record() -> DensityRecord {
         judge: "each".to_owned(),
         dram_bytes: Some(1 << 30),
         swap_bytes: Some(4 << 30),
+        price_ratio: None,
         classes: Vec::new(),
         notes: vec!["a note".to_owned()],
         backings: vec![
@@ -122,9 +125,35 @@ fn the_page_fits_a_terminal_and_says_the_result() {
     assert!(text.contains("swap over dram") && text.contains("2.00x") && text.contains("1.50x"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     let html = render::html::page(&show::page(&record)).unwrap();
-    assert_eq!(html.matches("<figure>").count(), 4);
+    // Four over the number of instances, and five of bars: average, 99 %, peak, throughput, instances.
+    assert_eq!(html.matches("<figure>").count(), 9);
+    assert!(html.contains("Average latency with 4 instances") && !html.contains("Cost of an instance"));
     record.backings.iter_mut().for_each(|backing| backing.trials.clear());
     record.status = Status::Interrupted;
     let text = render::text::page(&show::page(&record), TextOptions::default());
     assert!(text.contains("! Interrupted"), "{text}");
+}
+
+#[test]
+fn what_an_instance_costs_is_shown_when_prices_are_known() {
+    let mut record = record();
+    record.price_ratio = Some(4.0);
+    record.backings[0].cost_each = Some(1.0);
+    record.backings[1].cost_each = Some(0.75);
+    record.backings[1].ssd_bytes = Some(512 << 20);
+    let page = show::page(&record);
+    let text = render::text::page(&page, TextOptions::default());
+    assert!(text.contains("Cost of an instance") && text.contains("0.75") && text.contains("25 %"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let html = render::html::page(&page).unwrap();
+    assert!(html.contains("Cost of an instance, on DRAM = 1: dram 1.00, swap 0.75."), "its description");
+}
+
+#[test]
+fn a_record_of_before_prices_still_reads() {
+    let text = record().to_json_pretty().unwrap();
+    let fields = ["price_ratio", "ssd_bytes", "cost_each"];
+    let is_old = |line: &&str| !fields.iter().any(|field| line.contains(field));
+    let old: String = text.lines().filter(is_old).collect();
+    assert_eq!(DensityRecord::from_json(&old).unwrap(), record());
 }

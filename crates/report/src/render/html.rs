@@ -4,6 +4,7 @@
 //! as a reader asks: what came out, what limited it, what to mend; then curves, every figure, facts and
 //! method.
 
+mod bars;
 mod chart;
 mod charts;
 mod loads;

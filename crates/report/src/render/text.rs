@@ -65,7 +65,9 @@ pub fn page(page: &crate::page::Page, options: TextOptions) -> String {
     let mut text = wrap(&page.title, width, "", "");
     text.extend(page.lead.iter().map(|line| wrap(line, width, "", "  ")));
     text.extend(page.warnings.iter().map(|line| wrap(line, width, "! ", "  ")));
-    for section in &page.sections {
+    // What is made of charts alone has nothing to show here.
+    let has_words = |section: &&crate::page::Section| !section.tables.is_empty() || !section.notes.is_empty();
+    for section in page.sections.iter().filter(has_words) {
         text += &format!("\n{}\n", section.heading);
         for table in &section.tables {
             let grid = layout::Grid { keys: 1, header: table.header.clone(), rows: table.rows.clone() };

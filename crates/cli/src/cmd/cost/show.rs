@@ -136,6 +136,7 @@ fn swept(answer: &Answer) -> Section {
         notes,
         charts: vec![chart(answer)],
         tables: vec![Table { label: "Relative cost".to_owned(), header, rows }],
+        ..Section::default()
     }
 }
 

@@ -3,6 +3,7 @@
 use super::Outcome;
 use super::plan::{Plan, swap_bytes};
 use crate::assemble;
+use overdrive_density::cost::{Prices, Server, compare};
 use overdrive_density::keys::Keys;
 use overdrive_density::load::Served;
 use overdrive_density::objective::Figure;
@@ -14,6 +15,9 @@ use overdrive_report::density as wire;
 use overdrive_report::record::{Status, Tool};
 use overdrive_sys::memory_group::GroupCounters;
 use std::time::Duration;
+
+/// The backing that the others' costs are compared with.
+const DRAM: &str = "dram";
 
 pub(super) fn status(stopped: bool, failure: Option<&anyhow::Error>) -> Status {
     match failure {
@@ -50,9 +54,10 @@ pub(super) fn record(
         judge: if plan.trial.judge == Judge::Each { "each" } else { "fleet" }.to_owned(),
         dram_bytes: plan.dram_bytes,
         swap_bytes: swap_bytes(plan),
+        price_ratio: plan.price_ratio,
         classes: classes.map(|one| wire::Class { name: one.name.clone(), ratio: one.ratio }).collect(),
         notes,
-        backings: outcomes.iter().map(|outcome| backing(plan, outcome)).collect(),
+        backings: outcomes.iter().map(|outcome| backing(plan, outcomes, outcome)).collect(),
     }
 }
 
@@ -79,7 +84,31 @@ fn load(plan: &Plan) -> wire::Load {
     }
 }
 
-fn backing(plan: &Plan, outcome: &Outcome) -> wire::Backing {
+/// The server of a backing, as far as its memory goes: SSD for what the instances held need beyond DRAM.
+fn server(plan: &Plan, outcomes: &[Outcome], outcome: &Outcome) -> Option<Server> {
+    let trials = outcomes.iter().flat_map(|outcome| &outcome.trials);
+    // The largest: where the kernel does not tell what a group has in swap, those on DRAM say it.
+    let each_bytes = trials.filter_map(|trial| trial.footprint_bytes).max()?;
+    let dram_bytes = plan.dram_bytes?;
+    let ssd_bytes = (each_bytes * u64::from(outcome.held)).saturating_sub(dram_bytes);
+    let has_drive = outcome.name != DRAM;
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    (outcome.held > 0).then(|| Server {
+        dram_gib: gib(dram_bytes),
+        ssd_gib: if has_drive { gib(ssd_bytes) } else { 0.0 },
+        other_cost: 0.0,
+        instances: Some(outcome.held),
+    })
+}
+
+fn cost_each(plan: &Plan, outcomes: &[Outcome], outcome: &Outcome) -> Option<f64> {
+    let prices = Prices::of_ratio(plan.price_ratio?);
+    let alone = outcomes.iter().find(|outcome| outcome.name == DRAM)?;
+    let (alone, this) = (server(plan, outcomes, alone)?, server(plan, outcomes, outcome)?);
+    compare(&alone, &this, &prices).ok()?.relative_cost_per_instance
+}
+
+fn backing(plan: &Plan, outcomes: &[Outcome], outcome: &Outcome) -> wire::Backing {
     let edge =
         outcome.failed.and_then(|failed| outcome.trials.iter().find(|trial| trial.instances == failed));
     wire::Backing {
@@ -88,6 +117,9 @@ fn backing(plan: &Plan, outcome: &Outcome) -> wire::Backing {
         held: outcome.held,
         failed: outcome.failed,
         edge: edge.map(|trial| trial.verdict.to_string()),
+        ssd_bytes: server(plan, outcomes, outcome)
+            .map(|server| (server.ssd_gib * f64::from(1 << 30)).round() as u64),
+        cost_each: cost_each(plan, outcomes, outcome),
         trials: outcome.trials.iter().map(|one| trial(plan, outcome, one)).collect(),
     }
 }

@@ -1,29 +1,39 @@
 //! What was asked, made whole and checked before anything is started: what cannot be is refused in one line.
 
+use crate::cmd::extend::plan::DRAM_MIN;
+use crate::cmd::extend::store::Store;
+use crate::cmd::extend::watch::pages_moved_in;
 use crate::cmd::page::{Memory, SwapWish};
 use crate::exit::{Refused, refuse};
 use crate::flags::{DensityBacking, DensityFlags, DensityJudge, DensityKind};
-use anyhow::Result;
-use overdrive_base::size::format_size;
-use overdrive_density::backing::Backing;
+use anyhow::{Context, Result};
+use overdrive_base::size::{MIB, format_size};
+use overdrive_density::backing::{Backing, Extended, Moved};
+use overdrive_density::cost::Prices;
 use overdrive_density::fleet::{Class, FleetSpec};
 use overdrive_density::instance::Kind;
 use overdrive_density::load::LoadSpec;
 use overdrive_density::trial::{Judge, TrialSpec};
 use overdrive_sys::memory_group::Place;
 use overdrive_sys::swap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 /// Everything a run needs.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) kind: Box<dyn Kind>,
-    pub(crate) backings: Vec<Backing>,
+    pub(crate) backings: Vec<DensityBacking>,
     pub(crate) load: LoadSpec,
     pub(crate) trial: TrialSpec,
     pub(crate) classes: Vec<Class>,
     pub(crate) dram_bytes: Option<u64>,
+    /// How many times as much as SSD the same DRAM costs.
+    pub(crate) price_ratio: Option<f64>,
     pub(crate) place: Option<Place>,
     pub(crate) swap: Option<SwapWish>,
+    /// Where extended instances keep what is cold.
+    pub(crate) store: Option<Store>,
     pub(crate) max: u32,
     /// One number instead of a search.
     pub(crate) instances: Option<u32>,
@@ -41,6 +51,24 @@ impl Plan {
         }
     }
 
+    /// A backing as the fleet wants it; `store` is the run's folder on the drive, where it has one.
+    pub(crate) fn backing(&self, name: DensityBacking, store: Option<&Path>) -> Result<Backing> {
+        Ok(match name {
+            DensityBacking::Dram => Backing::Dram,
+            DensityBacking::Swap => Backing::Swap,
+            DensityBacking::Extend => Backing::Extend(Extended {
+                program: std::env::current_exe().context("finding this program")?,
+                store: store.map(Path::to_path_buf).unwrap_or_default(),
+                store_bytes: self.store.as_ref().map_or(0, |store| store.bytes),
+                budget_min_bytes: DRAM_MIN,
+                moved: |store| {
+                    let (read, written) = pages_moved_in(store);
+                    Moved { in_bytes: read * 4096, out_bytes: written * 4096 }
+                },
+            }),
+        })
+    }
+
     pub(crate) fn class_names(&self) -> Vec<String> {
         self.classes.iter().map(|class| class.name.clone()).collect()
     }
@@ -55,10 +83,12 @@ pub(crate) fn plan(flags: &DensityFlags) -> Result<Plan> {
     check_load(flags)?;
     let memory = Memory::now()?;
     let swaps = flags.backing.contains(&DensityBacking::Swap);
-    let classes = classes(&flags.classes, swaps)?;
+    let extends = flags.backing.contains(&DensityBacking::Extend);
+    let classes = classes(&flags.classes, swaps || extends)?;
     let swap = swap_wish(flags, swaps)?;
     let swap_bytes = swap.as_ref().map_or(memory.swap_free_bytes, |wish| wish.bytes);
-    check_memory(flags, &memory, swaps.then_some(swap_bytes))?;
+    let store = store_wish(flags, extends, swap.as_ref())?;
+    check_memory(flags, &memory, swaps.then_some(swap_bytes), store.as_ref())?;
     // Asked last of all that can be refused: it starts a program.
     let kind = super::kind_of(flags)?;
     let grouped = flags.dram.is_some() || !classes.is_empty();
@@ -71,10 +101,8 @@ pub(crate) fn plan(flags: &DensityFlags) -> Result<Plan> {
     if place.is_none() {
         notes.push("No memory groups are to be had here: memory is neither limited nor counted.".to_owned());
     }
-    let disk = match &swap {
-        Some(wish) => Some(wish.folder.clone()),
-        None => swap::areas()?.into_iter().max_by_key(|area| area.priority).map(|area| area.path),
-    };
+    let disk = disk(swap.as_ref(), store.as_ref(), swaps)?;
+    notes.extend(store.as_ref().map(store_note));
     let cpus = overdrive_sys::affinity::allowed_cpus()?.len();
     let load = LoadSpec {
         records: flags.records,
@@ -95,23 +123,21 @@ pub(crate) fn plan(flags: &DensityFlags) -> Result<Plan> {
             DensityJudge::Each => Judge::Each,
             DensityJudge::Fleet => Judge::Fleet,
         },
-        disk: disk.filter(|_| swaps),
+        disk,
         swap_bytes,
     };
     notes.extend(sample_note(flags));
-    let backings = flags.backing.iter().map(|backing| match backing {
-        DensityBacking::Dram => Backing::Dram,
-        DensityBacking::Swap => Backing::Swap,
-    });
     Ok(Plan {
         kind,
-        backings: backings.collect(),
+        backings: flags.backing.clone(),
         load,
         trial,
         classes,
         dram_bytes: flags.dram,
+        price_ratio: flags.price_ratio,
         place,
         swap,
+        store,
         max: flags.max,
         instances: flags.instances,
         notes,
@@ -139,6 +165,9 @@ fn check_load(flags: &DensityFlags) -> Result<()> {
             refuse!("{name} {number}: wanted 1 to {INSTANCES_MAX}");
         }
     }
+    if let Some(ratio) = flags.price_ratio.filter(|ratio| Prices::of_ratio(*ratio).check().is_err()) {
+        refuse!("--price-ratio {ratio}: wanted how many times as much as SSD the same DRAM costs, such as 4");
+    }
     if flags.iterations == 0 || flags.iterations > 1000 {
         refuse!("--iterations {}: wanted 1 to 1000", flags.iterations);
     }
@@ -162,7 +191,7 @@ fn check_load(flags: &DensityFlags) -> Result<()> {
     Ok(())
 }
 
-fn classes(texts: &[String], swaps: bool) -> Result<Vec<Class>> {
+fn classes(texts: &[String], has_drive: bool) -> Result<Vec<Class>> {
     let mut classes: Vec<Class> = Vec::new();
     for text in texts {
         let (name, ratio) = text.split_once(':').unwrap_or((text, ""));
@@ -179,8 +208,8 @@ fn classes(texts: &[String], swaps: bool) -> Result<Vec<Class>> {
         }
         classes.push(Class { name: name.to_owned(), ratio });
     }
-    if classes.iter().any(|class| class.ratio > 1.0) && !swaps {
-        refuse!("--classes: more memory than DRAM needs swap behind it; wanted --backing swap");
+    if classes.iter().any(|class| class.ratio > 1.0) && !has_drive {
+        refuse!("--classes: more memory than DRAM needs a drive behind it; wanted --backing swap or extend");
     }
     Ok(classes)
 }
@@ -195,8 +224,68 @@ fn swap_wish(flags: &DensityFlags, swaps: bool) -> Result<Option<SwapWish>> {
     SwapWish::parse(text, bytes).map(Some)
 }
 
+/// Where extended instances keep what is cold: as given, or where the swap file goes, so that both use one
+/// disk.
+fn store_wish(flags: &DensityFlags, extends: bool, swap: Option<&SwapWish>) -> Result<Option<Store>> {
+    if !extends {
+        if flags.store.is_some() {
+            refuse!("--store is for the backing extend, which is not measured: wanted --backing dram,extend");
+        }
+        return Ok(None);
+    }
+    let Some(dram) = flags.dram else {
+        refuse!("--backing extend: its instances get their parts of the DRAM; wanted --dram SIZE");
+    };
+    // Of a share a thirty-second and 2 MiB are left to what is beside the instance.
+    let least = (DRAM_MIN + 2 * MIB) * 32 / 31 + MIB;
+    if dram < least {
+        refuse!(
+            "--dram {}: not one extended instance fits; wanted at least {}",
+            format_size(dram),
+            format_size(least)
+        );
+    }
+    let beside = swap.map_or_else(|| OsString::from("."), |wish| wish.folder.clone().into_os_string());
+    let wish = flags.store.clone().unwrap_or(beside);
+    // Without a size a store holds eight times the DRAM named here: twice an instance's memory.
+    Store::check(&wish, (instance_bytes(flags) / 4).max(8 * MIB)).map(Some)
+}
+
+/// How extended instances share the DRAM.
+fn store_note(store: &Store) -> String {
+    format!(
+        "Extended memory: each instance has its part of the DRAM less a thirty-second and 2 MiB as its pager's budget, \
+         and up to {} in {}; another number of instances is started anew.",
+        format_size(store.bytes),
+        store.folder.display()
+    )
+}
+
+/// Memory of one instance, about.
+fn instance_bytes(flags: &DensityFlags) -> u64 {
+    let data = super::data_bytes(flags);
+    match flags.kind {
+        DensityKind::Process => data,
+        DensityKind::Vm => flags.vm_memory.unwrap_or(data.saturating_add(512 * MIB)),
+    }
+}
+
+/// What is looked at for how busy the drive is.
+fn disk(swap: Option<&SwapWish>, store: Option<&Store>, swaps: bool) -> Result<Option<PathBuf>> {
+    let folder = swap.map(|wish| wish.folder.clone()).or(store.map(|store| store.folder.clone()));
+    if folder.is_some() || !swaps {
+        return Ok(folder);
+    }
+    Ok(swap::areas()?.into_iter().max_by_key(|area| area.priority).map(|area| area.path))
+}
+
 /// Refuses a fleet of which not even one instance can be held; `swap_bytes` when swap is among the backings.
-fn check_memory(flags: &DensityFlags, memory: &Memory, swap_bytes: Option<u64>) -> Result<()> {
+fn check_memory(
+    flags: &DensityFlags,
+    memory: &Memory,
+    swap_bytes: Option<u64>,
+    store: Option<&Store>,
+) -> Result<()> {
     let available = memory.available_bytes;
     if let Some(dram) = flags.dram {
         if dram > available {
@@ -213,9 +302,20 @@ fn check_memory(flags: &DensityFlags, memory: &Memory, swap_bytes: Option<u64>) 
         refuse!("--backing swap: no swap is on; wanted --swap DIR[:SIZE], or swap that is on");
     }
     let dram = flags.dram.unwrap_or(available);
+    if let Some(guest) = flags.vm_memory.filter(|guest| *guest > available) {
+        refuse!(
+            "--vm-memory {}: not one guest fits, {} of memory is available; wanted less",
+            format_size(guest),
+            format_size(available)
+        );
+    }
     let values = flags.records.saturating_mul(flags.value_size);
-    let smallest = if flags.backing.contains(&DensityBacking::Dram) { 0 } else { swap_bytes.unwrap_or(0) };
-    let room = dram + smallest;
+    let behind = flags.backing.iter().map(|backing| match backing {
+        DensityBacking::Dram => 0,
+        DensityBacking::Swap => swap_bytes.unwrap_or(0),
+        DensityBacking::Extend => store.map_or(0, |store| store.bytes),
+    });
+    let room = dram.saturating_add(behind.min().unwrap_or(0));
     if values > room {
         refuse!(
             "not one instance fits: {} values of {} are {}, there is {}; wanted fewer --records, smaller ones or more --dram",
@@ -244,5 +344,5 @@ fn sample_note(flags: &DensityFlags) -> Option<String> {
 
 /// Swap behind the backings that use it.
 pub(crate) fn swap_bytes(plan: &Plan) -> Option<u64> {
-    plan.backings.iter().any(Backing::swaps).then_some(plan.trial.swap_bytes)
+    plan.backings.contains(&DensityBacking::Swap).then_some(plan.trial.swap_bytes)
 }

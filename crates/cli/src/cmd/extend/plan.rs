@@ -12,7 +12,7 @@ use overdrive_sys::uffd::Userfault;
 use std::path::{Path, PathBuf};
 
 /// Below this neither the program's own pages nor the engine's find room.
-const DRAM_MIN: u64 = 32 * MIB;
+pub(crate) const DRAM_MIN: u64 = 32 * MIB;
 
 const LIBRARY: &str = "libovermem.so";
 

@@ -144,3 +144,12 @@ pub(super) fn processes_in(folder: &Path) -> Vec<Process> {
     };
     counters_in(folder).into_iter().filter_map(read).collect()
 }
+
+/// Pages read from their stores and written to them by all runs whose directories lie in `folder`.
+pub(crate) fn pages_moved_in(folder: &Path) -> (u64, u64) {
+    let runs = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    runs.flat_map(|run| processes_in(&run)).fold((0, 0), |(read, written), one| {
+        let more = one.get(Stat::Loads) + one.get(Stat::ReadAhead);
+        (read + more, written + one.get(Stat::Written))
+    })
+}

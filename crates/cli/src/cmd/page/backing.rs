@@ -2,9 +2,9 @@
 //! and who keeps that limit, and starts the process that runs the workload.
 
 use super::Plan;
-use crate::exit::refuse;
+use crate::cmd::extend::try_out::{command, try_out};
 use crate::flags::PageBacking;
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use std::path::Path;
 use std::process::Command;
 
@@ -54,7 +54,7 @@ impl PageBacking {
                 command
             }
             PageBacking::Extend => {
-                let mut command = extend(program, plan);
+                let mut command = command(program, plan.dram_bytes, &plan.store);
                 command.arg("--quiet").arg("--").arg(program).arg("page-worker");
                 command
             }
@@ -66,27 +66,6 @@ impl PageBacking {
         if self != PageBacking::Extend {
             return Ok(Vec::new());
         }
-        let output =
-            extend(program, plan).args(["--", "true"]).output().context("trying the backing extend")?;
-        let told = String::from_utf8_lossy(&output.stderr);
-        let lines: Vec<String> = told
-            .lines()
-            .map(|line| {
-                line.trim_start_matches("overdrive: ").trim_start_matches("overdrive extend: ").to_owned()
-            })
-            .collect();
-        match output.status.code() {
-            Some(0) => Ok(lines.iter().map(|line| format!("extend: {line}")).collect()),
-            Some(2) => refuse!("--backing extend: {}", lines.join("; ")),
-            _ => bail!("--backing extend: a trial ended with {}: {}", output.status, lines.join("; ")),
-        }
+        try_out(command(program, plan.dram_bytes, &plan.store))
     }
-}
-
-/// `overdrive extend` as far as the program it is to run.
-fn extend(program: &Path, plan: &Plan) -> Command {
-    let mut command = Command::new(program);
-    command.args(["extend", "--backend", "pager", "--dram", &plan.dram_bytes.to_string(), "--store"]);
-    command.arg(&plan.store);
-    command
 }

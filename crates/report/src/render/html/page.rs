@@ -1,7 +1,7 @@
 //! A page of values as one file that works without a network, in the style of the report.
 
 use super::chart::{Axis, Chart, ChartError, Line};
-use super::{HtmlError, STYLE};
+use super::{HtmlError, STYLE, bars};
 use crate::page::{LineChart, Page, Scale, Section, Table};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -78,6 +78,9 @@ fn section(section: &Section) -> Result<Markup, ChartError> {
         section {
             h2 { (section.heading) }
             @for note in &section.notes { p.muted { (note) } }
+            @if !section.bars.is_empty() {
+                div.charts { @for chart in &section.bars { (bars::figure(chart)) } }
+            }
             @if !charts.is_empty() { div.charts { @for chart in &charts { (chart) } } }
             @for one in &section.tables { (table(one)) }
         }
@@ -132,6 +135,7 @@ mod tests {
             notes: vec!["a note".to_owned()],
             charts: vec![chart],
             tables: vec![table],
+            ..Section::default()
         };
         let page =
             Page { kind: "K".to_owned(), title: "T".to_owned(), sections: vec![section], ..Page::default() };
