@@ -1,5 +1,6 @@
 //! The thread that serves a program's page faults: reads messages, performs what the bookkeeping decides.
 
+use crate::platform::{AsFd, Done, Frames, Instant, Message, PageIo, PageMap, Userfault, UserfaultError};
 use crate::queues::Queues;
 use crate::slots::{SEGMENT_SLOTS, Slots};
 use crate::space::{BLOCK_PAGES, Space};
@@ -8,17 +9,13 @@ use crate::stats::{Stat, Stats};
 use crate::table::{State, Table};
 use overdrive_hist::Histogram;
 use overdrive_sys::Errno;
-use overdrive_sys::frames::Frames;
-use overdrive_sys::page_io::{Done, PageIo};
-use overdrive_sys::page_map::PageMap;
-use overdrive_sys::uffd::{Message, PAGE, Userfault, UserfaultError};
+use overdrive_sys::uffd::PAGE;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thiserror::Error;
 
 mod agent;
@@ -27,6 +24,8 @@ mod evict;
 mod fault;
 mod load;
 mod message;
+#[cfg(test)]
+mod model;
 mod store_faults;
 mod takeover;
 mod write;
@@ -203,6 +202,8 @@ pub struct Engine {
     takeover: Option<takeover::Takeover>,
     agent: Option<agent::Errands>,
     children: Vec<child::Child>,
+    /// Blocks into which pages were put last, and when.
+    fresh: VecDeque<(u32, Instant)>,
     /// No block could be moved lately: it is tried again from then on.
     evict_again: Option<Instant>,
     /// The store refused a write: the next one is tried then.
@@ -273,6 +274,7 @@ impl Engine {
             takeover: None,
             agent: None,
             children: Vec::new(),
+            fresh: VecDeque::with_capacity(evict::FRESH_BLOCKS),
             evict_again: None,
             write_again: None,
             giving_up: VecDeque::new(),
@@ -403,9 +405,14 @@ impl Engine {
         }
     }
 
-    /// Pages in place, in staging and on their way.
+    /// Pages in place and in staging, and what children brought back.
     fn held(&self) -> u64 {
-        self.queues.resident() + self.staging.pages() + self.children_pages()
+        self.held_here() + self.children_pages()
+    }
+
+    /// The same of this process alone: what the kernel counts for it.
+    fn held_here(&self) -> u64 {
+        self.queues.resident() + self.staging.pages()
     }
 
     /// Lets others see where things stand.

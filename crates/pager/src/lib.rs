@@ -14,7 +14,10 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+mod platform;
 pub mod queues;
+#[cfg(test)]
+mod sim;
 pub mod slots;
 pub mod space;
 pub mod staging;

@@ -201,7 +201,7 @@ fn a_store_that_fails_now_and_then_loses_nothing() {
         |region, stats| {
             fill(region);
             let mut rng = Rng::new(4);
-            let (mut versions, end) = (vec![0; PAGES], Instant::now() + Duration::from_secs(30));
+            let (mut versions, end) = (vec![0; PAGES], Instant::now() + Duration::from_secs(300));
             for step in 1..20_000 {
                 let page = rng.below(PAGES as u64) as usize;
                 check(region, page, versions[page]);

@@ -37,6 +37,11 @@ impl ArenaAllocator {
         Self { locked: AtomicBool::new(false), state: UnsafeCell::new(state) }
     }
 
+    /// Whether its addresses can be had. Without them nothing can be allocated.
+    pub(crate) fn is_there(&self) -> bool {
+        self.with(|state| !state.base.is_null() || state.map())
+    }
+
     /// The addresses it may ever use.
     pub(crate) fn extent(&self) -> Range<u64> {
         self.with(|state| state.base as u64..state.base as u64 + BYTES as u64)

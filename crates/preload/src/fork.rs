@@ -1,21 +1,33 @@
 //! Forks: a child's memory is served by its parent's engine, so it must not outlive its parent.
 //!
 //! When the parent ends, the kernel takes the child's pages that are away for pages never written, and
-//! the child would read zeroes where its data was. So a child is ended with its parent, as far as the
-//! kernel offers it: the signal comes with the end of the *thread* that forked, hence only children of
-//! the first thread get it, whose end is the end of the process. A child of another thread is not
-//! protected (docs/memory.md says so), since ending it with a mere thread would be wrong for most.
+//! the child would read zeroes where its data was. So a child, and a child's child, is ended with the engine:
+//! the engine's thread alone holds the writing end of a pipe, each child opens the reading end for itself and
+//! has the kernel send SIGKILL when the last writer is gone. That descriptor closes with exec, and then the
+//! child needs nobody any more. A child that closes what it does not know loses it; those of the first thread
+//! are then ended by the death signal of their parent, which for others would come with the end of a thread.
 
 use overdrive_pager::stats::{Stat, Stats};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-static STATS: OnceLock<Arc<Stats>> = OnceLock::new();
-/// The process whose first thread is forking, once there is memory under the pager; 0 otherwise. A child
-/// reads its own copy, as nothing else of this library is there for it.
-static PARENT: AtomicI32 = AtomicI32::new(0);
+/// `fcntl` numbers that the `libc` crate does not have for all targets; those of Linux everywhere but on
+/// architectures that this library is not built for.
+const F_SETSIG: libc::c_int = 10;
+/// Where the descriptor of a child goes, so that the low numbers stay for the child.
+const HIGH: libc::c_int = 700;
 
-/// From now on children end with this process, once the counters say that memory was taken over.
+static STATS: OnceLock<Arc<Stats>> = OnceLock::new();
+/// Whether this process is a child: the counters are not there for it, nor is the engine.
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+/// Whether memory was under the pager when it was last looked before a fork.
+static TAKEN_OVER: AtomicBool = AtomicBool::new(false);
+/// The process whose first thread is forking; 0 for another thread.
+static FIRST_THREAD_OF: AtomicI32 = AtomicI32::new(0);
+/// The process and thread of the engine and the number of the pipe's reading end there; 0 before it runs.
+static ENGINE: [AtomicI32; 3] = [const { AtomicI32::new(0) }; 3];
+
+/// From now on children end with the engine, once the counters say that memory was taken over.
 pub(crate) fn end_children_with(stats: Arc<Stats>) {
     if STATS.set(stats).is_ok() {
         // SAFETY: the handlers are functions of this library, which is never unloaded.
@@ -23,27 +35,104 @@ pub(crate) fn end_children_with(stats: Arc<Stats>) {
     }
 }
 
-extern "C" fn before() {
-    // In a child that forks in turn the counters are not there: its number stands in `PARENT` already.
-    if PARENT.load(Ordering::Relaxed) < 0 {
-        return;
+/// Called by the engine's thread, whose descriptors are its own: what it opens here closes when it ends.
+pub(crate) fn note_engine() {
+    let mut ends = [0; 2];
+    // SAFETY: the array has room for two descriptors; the calls only return numbers.
+    let (made, process, thread) =
+        unsafe { (libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), libc::getpid(), libc::gettid()) };
+    if made == 0 {
+        for (place, number) in ENGINE.iter().zip([process, thread, ends[0]]) {
+            place.store(number, Ordering::Release);
+        }
     }
+}
+
+extern "C" fn before() {
     // SAFETY: both calls only return numbers.
     let (process, thread) = unsafe { (libc::getpid(), libc::gettid()) };
-    let taken_over = STATS.get().is_some_and(|stats| stats.get(Stat::ManagedBytes) > 0);
-    PARENT.store(if taken_over && process == thread { process } else { 0 }, Ordering::Relaxed);
+    FIRST_THREAD_OF.store(if process == thread { process } else { 0 }, Ordering::Relaxed);
+    if !IS_CHILD.load(Ordering::Relaxed) {
+        let taken_over = STATS.get().is_some_and(|stats| stats.get(Stat::ManagedBytes) > 0);
+        TAKEN_OVER.store(taken_over, Ordering::Relaxed);
+    }
 }
 
 extern "C" fn in_child() {
-    let parent = PARENT.swap(-1, Ordering::Relaxed);
-    if parent <= 0 {
+    IS_CHILD.store(true, Ordering::Relaxed);
+    if !TAKEN_OVER.load(Ordering::Relaxed) {
         return;
     }
+    let parent = FIRST_THREAD_OF.load(Ordering::Relaxed);
     // SAFETY: concerns this process alone. A parent that has ended meanwhile sends no signal any more.
     unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        if libc::getppid() != parent {
+        if parent != 0 {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        }
+        if (parent != 0 && libc::getppid() != parent) || !end_with_engine() {
             libc::_exit(128 + libc::SIGKILL);
         }
+    }
+}
+
+/// Has the kernel end this process with the engine. False when the engine has ended already.
+fn end_with_engine() -> bool {
+    let path = path_of_pipe();
+    // SAFETY: the path ends with a zero byte; the descriptor is this function's own.
+    unsafe {
+        let opened = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC);
+        if opened < 0 {
+            // Not permitted (a process that changed its user), or out of sight (one that changed its root):
+            // nothing more can be done.
+            let gone = *libc::__errno_location() == libc::ENOENT;
+            return !gone || libc::access(c"/proc/self".as_ptr(), libc::F_OK) != 0;
+        }
+        let high = libc::fcntl(opened, libc::F_DUPFD_CLOEXEC, HIGH);
+        let pipe = if high < 0 { opened } else { high };
+        if high >= 0 {
+            libc::close(opened);
+        }
+        libc::fcntl(pipe, libc::F_SETOWN, libc::getpid());
+        libc::fcntl(pipe, F_SETSIG, libc::SIGKILL);
+        libc::fcntl(pipe, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK);
+        // What happened before it was asked for is not told.
+        let mut look = libc::pollfd { fd: pipe, events: libc::POLLIN, revents: 0 };
+        libc::poll(&raw mut look, 1, 0);
+        look.revents & libc::POLLHUP == 0
+    }
+}
+
+/// `/proc/PROCESS/task/THREAD/fd/NUMBER`, without asking anybody for memory: another thread may have been
+/// in the midst of that when this process was made.
+fn path_of_pipe() -> [u8; 64] {
+    let [process, thread, number] = ENGINE.each_ref().map(|place| place.load(Ordering::Acquire));
+    let mut path = [0; 64];
+    let mut at = 0;
+    for (name, number) in [("/proc/", process), ("/task/", thread), ("/fd/", number)] {
+        path[at..at + name.len()].copy_from_slice(name.as_bytes());
+        at += name.len();
+        let digits = number.checked_ilog10().map_or(1, |more| more as usize + 1);
+        let mut rest = number;
+        for place in path[at..at + digits].iter_mut().rev() {
+            *place = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        at += digits;
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_names_the_pipe() {
+        for (place, number) in ENGINE.iter().zip([4_194_304, 2_147_483_647, 10]) {
+            place.store(number, Ordering::Relaxed);
+        }
+        let path = path_of_pipe();
+        let text = std::ffi::CStr::from_bytes_until_nul(&path).unwrap();
+        assert_eq!(text, c"/proc/4194304/task/2147483647/fd/10");
     }
 }

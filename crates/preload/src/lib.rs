@@ -21,15 +21,33 @@ static ALLOCATOR: ArenaAllocator = ArenaAllocator::new();
 static AT_LOAD: extern "C" fn() = at_load;
 
 extern "C" fn at_load() {
+    if !ALLOCATOR.is_there() {
+        if is_asked_for() {
+            refuse(
+                b"overdrive extend: no room for 16 GiB of addresses (ulimit -v, vm.overcommit_memory=2)\n",
+            );
+        }
+        return;
+    }
     let Some(text) = std::env::var_os(setup::VARIABLE) else { return };
     let outcome = setup::Setup::parse(&text.to_string_lossy()).and_then(setup::Setup::start);
     if let Err(message) = outcome {
         // Going on without the engine would mean more memory than was allowed: the program does not start.
-        let line = format!("overdrive extend: {message}\n");
-        // SAFETY: the bytes are valid for the call.
-        unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
-        // SAFETY: ends the process at once, without running what the program has registered: nothing of it
-        // has run yet.
-        unsafe { libc::_exit(2) };
+        refuse(format!("overdrive extend: {message}\n").as_bytes());
     }
+}
+
+/// Looks for the variable without asking for memory.
+fn is_asked_for() -> bool {
+    // SAFETY: the name ends with a zero byte, and nothing else runs yet that might change the environment.
+    !unsafe { libc::getenv(c"OVERDRIVE_EXTEND".as_ptr()) }.is_null()
+}
+
+/// Ends the process before the program has begun.
+fn refuse(line: &[u8]) -> ! {
+    // SAFETY: the bytes are valid for the call.
+    unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+    // SAFETY: ends the process at once, without running what the program has registered: nothing of it
+    // has run yet.
+    unsafe { libc::_exit(2) }
 }

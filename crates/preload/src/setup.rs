@@ -151,6 +151,7 @@ fn serve(mut engine: Engine, avoid: &[usize], started: &AtomicU32) {
     let _ends = ProgramEndsWithEngine;
     ground::block_signals();
     ground::keep_descriptors();
+    fork::note_engine();
     // A thread that wanders between processors takes its wake-ups with it: on a machine with two it halved
     // the rate of faults.
     if let Some(cpu) = place(&allowed_cpus().unwrap_or_default(), avoid, std::process::id()) {

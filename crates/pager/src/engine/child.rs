@@ -8,15 +8,15 @@
 
 use super::load::READ_AGAIN;
 use super::{Engine, Load};
+use crate::platform::{AsFd, Descriptor, Instant, Message, Userfault};
 use crate::space::Space;
 use crate::stats::Stat;
 use crate::table::{State, Table, mark_of};
 use overdrive_sys::Errno;
-use overdrive_sys::uffd::{Message, PAGE, Userfault};
+use overdrive_sys::uffd::PAGE;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often it is found out which children have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -26,18 +26,23 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(super) struct Child {
     number: u32,
     userfault: Userfault,
-    space: Space,
-    table: Table,
+    pub(super) space: Space,
+    pub(super) table: Table,
     /// Pages brought back for it.
-    pages: u64,
+    pub(super) pages: u64,
     messages_due: bool,
     /// Faults to look at again.
-    parked: VecDeque<u64>,
+    pub(super) parked: VecDeque<u64>,
 }
 
 impl Child {
     fn knows(&self, page: u32) -> bool {
         page < self.table.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.userfault.as_fd()
     }
 }
 
@@ -47,7 +52,7 @@ impl Engine {
     }
 
     /// The process forked.
-    pub(super) fn forked(&mut self, descriptor: OwnedFd) {
+    pub(super) fn forked(&mut self, descriptor: Descriptor) {
         let userfault = self.userfault.of_child(descriptor);
         let space = self.space.clone();
         let mut table = self.table.prefix(space.pages_end());
@@ -283,7 +288,7 @@ impl Engine {
     }
 
     /// A child forked in turn.
-    fn child_forked(&mut self, child: &Child, descriptor: OwnedFd) {
+    fn child_forked(&mut self, child: &Child, descriptor: Descriptor) {
         let mut table = child.table.prefix(child.table.len());
         for page in 0..table.len() {
             if matches!(table.state(page), State::Stored | State::Loading) {

@@ -1,16 +1,22 @@
 //! Making room before it is needed: blocks out of the way into staging, frames back to the kernel.
 
 use super::{Engine, RELEASE_GROUPS, TICK};
+use crate::platform::Instant;
 use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
 use crate::table::{State, mark_of};
 use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
 use std::ops::Range;
-use std::time::Instant;
+use std::time::Duration;
 
 /// Pages of a block that refuse to move before the rest of it is left for later.
 const STUCK_MAX: u32 = 8;
+/// What was put in place is left there this long: the thread that waits for it needs a moment to wake, and
+/// where all else is pinned or shared with a child, its page would go again before it is seen.
+const FRESH: Duration = Duration::from_micros(500);
+/// So many blocks are remembered for that.
+pub(super) const FRESH_BLOCKS: usize = 16;
 /// Blocks in a row of which nothing moved before eviction pauses.
 const UNMOVABLE_IN_A_ROW: u32 = 32;
 
@@ -82,7 +88,7 @@ impl Engine {
             return Ok(false);
         }
         let Some(block) = self.queues.victim() else { return Ok(false) };
-        if self.is_being_given_up(block) {
+        if self.is_being_given_up(block) || self.is_fresh(block) {
             self.queues.again_later(block);
             self.note_unmovable(0);
             return Ok(false);
@@ -101,6 +107,22 @@ impl Engine {
         Ok(moved > 0)
     }
 
+    /// Pages of this block were put in place because somebody wants them.
+    pub(super) fn note_fresh(&mut self, block: u32) {
+        if self.fresh.back().is_none_or(|&(other, _)| other != block) {
+            if self.fresh.len() == FRESH_BLOCKS {
+                self.fresh.pop_front();
+            }
+            self.fresh.push_back((block, Instant::now()));
+        } else if let Some((_, since)) = self.fresh.back_mut() {
+            *since = Instant::now();
+        }
+    }
+
+    pub(super) fn is_fresh(&self, block: u32) -> bool {
+        self.fresh.iter().any(|&(other, since)| other == block && since.elapsed() < FRESH)
+    }
+
     fn note_unmovable(&mut self, moved: u32) {
         self.unmovable_blocks = if moved > 0 { 0 } else { self.unmovable_blocks + 1 };
         self.evict_again = (self.unmovable_blocks >= UNMOVABLE_IN_A_ROW).then(|| Instant::now() + TICK);
@@ -109,16 +131,27 @@ impl Engine {
     /// Moves what is there into frames, passing over what cannot be moved.
     fn move_out(&mut self, address: u64, frame: u32, pages: u32) {
         let (length, target) = (u64::from(pages) * PAGE, self.frames.address(frame));
-        let (mut done, mut stuck) = (0, 0);
+        let (mut done, mut stuck, mut piece) = (0, 0, length);
         while done < length && stuck < STUCK_MAX {
-            match self.userfault.move_pages(target + done, address + done, length - done) {
-                Ok(moved) => done += moved,
+            piece = piece.min(length - done);
+            match self.userfault.move_pages(target + done, address + done, piece) {
+                Ok(moved) => {
+                    done += moved;
+                    piece *= 2;
+                }
                 // An event waits to be read: the block may be gone. What was moved is sorted out.
                 Err(Errno::AGAIN) => {
                     self.messages_due = true;
                     return;
                 }
-                // Pinned, shared with a child, or locked: this one stays.
+                // Memory of two kinds, one of which may be taken: the border is found by halving.
+                Err(Errno::INVAL) if piece > PAGE => piece = (piece / PAGE / 2) * PAGE,
+                // Locked or read-only: this one stays.
+                Err(Errno::INVAL) => {
+                    self.stats.add(Stat::Pinned, 1);
+                    done += PAGE;
+                }
+                // Pinned, or shared with a child: this one stays.
                 Err(_) => {
                     self.stats.add(Stat::Pinned, 1);
                     stuck += 1;
@@ -134,6 +167,7 @@ impl Engine {
         let arrived = self.page_map.present(self.frames.address(first_frame), count)?;
         let stayed = self.page_map.present(address, count)?;
         let (mut moved, mut shared) = (0, 0);
+        let settled = self.is_settled(address);
         for (index, page) in pages.enumerate() {
             let frame = first_frame + index as u32;
             let came = arrived >> index & 1 == 1;
@@ -153,13 +187,19 @@ impl Engine {
                 }
             } else if resident && stayed >> index & 1 == 1 {
                 shared |= 1 << index;
-            } else if resident {
+            } else if resident && settled {
                 // Given up by the program without a word (MADV_FREE): zeroes.
                 self.forget(page);
             }
         }
         self.ask_for_own(address, shared);
         Ok(moved)
+    }
+
+    /// Whether what was just seen of memory here is how it is: while a message waits to be read, a page that
+    /// is not there may have moved elsewhere.
+    pub(super) fn is_settled(&self, address: u64) -> bool {
+        self.userfault.write_protect(address..address + PAGE, false) != Err(Errno::AGAIN)
     }
 
     /// Pages that a child once shared stay unmovable after it is gone, until they are written to. A thread

@@ -79,6 +79,7 @@ impl Engine {
             Ok(_) => {
                 let slot = self.table.set_slot(page, 0);
                 self.slots.give_up(slot);
+                self.seen_gone(page);
             }
             Err(Errno::EXIST) => self.wake(address),
             Err(Errno::AGAIN) => self.parked.push((address, false)),
@@ -100,7 +101,10 @@ impl Engine {
     /// Draws the conclusion from putting a page in place.
     pub(super) fn placed(&mut self, page: u32, address: u64, outcome: Result<(), Errno>) {
         match outcome {
-            Ok(()) => self.now_resident(page),
+            Ok(()) => {
+                self.now_resident(page);
+                self.note_fresh(page / BLOCK_PAGES);
+            }
             Err(Errno::EXIST) => {
                 self.now_resident(page);
                 self.wake(address);

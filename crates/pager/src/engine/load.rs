@@ -1,6 +1,7 @@
 //! From the store into place: reads, reading ahead, and what they bring.
 
 use super::{Engine, LANDING_PAGES, Load, Stream};
+use crate::platform::Instant;
 use crate::slots::SEGMENT_SLOTS;
 use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
@@ -32,7 +33,7 @@ impl Engine {
                 let Some(load) = &mut self.loads[slot as usize] else { return };
                 if !load.wanted {
                     load.wanted = true;
-                    load.started = std::time::Instant::now();
+                    load.started = Instant::now();
                 }
                 if load.landed {
                     self.landed.retain(|&landed| landed != slot);
@@ -102,7 +103,7 @@ impl Engine {
             renew: false,
             tries: 0,
             child: None,
-            started: std::time::Instant::now(),
+            started: Instant::now(),
         });
         true
     }
@@ -272,7 +273,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn note_service(&mut self, started: std::time::Instant) {
+    pub(super) fn note_service(&mut self, started: Instant) {
         let took_ns = started.elapsed().as_nanos() as u64;
         self.service.record(took_ns);
         self.stats.raise(Stat::FaultMax, took_ns);
@@ -295,6 +296,7 @@ impl Engine {
                 Ok(bytes) => {
                     let done = ((bytes / PAGE) as u32).max(1);
                     (page..page + done).for_each(|page| self.now_resident(page));
+                    self.note_fresh(page / BLOCK_PAGES);
                     page += done;
                 }
                 Err(errno) => {

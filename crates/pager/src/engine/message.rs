@@ -1,18 +1,19 @@
 //! What the kernel tells besides faults: memory moved, given up, unmapped, forked.
 
 use super::{Engine, TICK};
+use crate::platform::{Instant, Message, for_each_anonymous};
 use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
 use crate::table::State;
 use overdrive_sys::Errno;
-use overdrive_sys::page_map::for_each_anonymous;
-use overdrive_sys::uffd::{Message, PAGE};
+use overdrive_sys::uffd::PAGE;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a thread may take from being told that it may go on with MADV_DONTNEED to having done it.
-/// Nothing in a block is evicted that long, lest content come back that the program has given up.
-const GIVING_UP: Duration = Duration::from_millis(250);
+/// Until its pages were seen gone nothing in a block is evicted that long, lest content come back that the
+/// program has given up. Pages that stay (MADV_FREE) are looked at ever more rarely.
+const GIVING_UP: Duration = Duration::from_secs(2);
 /// What is gone by then is noticed this early.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
@@ -107,7 +108,7 @@ impl Engine {
         for page in self.space.pages_in(range).into_iter().flatten() {
             match self.table.state(page) {
                 State::Empty => {}
-                State::Resident => self.note_giving_up(page / BLOCK_PAGES, now),
+                State::Resident => self.note_giving_up(page, now),
                 State::Loading => {
                     self.forget(page);
                     if let Some(address) = self.space.address(page) {
@@ -119,11 +120,27 @@ impl Engine {
         }
     }
 
-    fn note_giving_up(&mut self, block: u32, now: Instant) {
-        let until = now + GIVING_UP;
+    fn note_giving_up(&mut self, page: u32, now: Instant) {
+        let (block, bit, until) = (page / BLOCK_PAGES, 1 << (page % BLOCK_PAGES), now + GIVING_UP);
         match self.giving_up.iter_mut().rev().find(|given| given.block == block) {
-            Some(given) => given.until = until,
-            None => self.giving_up.push_back(GivingUp { block, look: now + FIRST_LOOK, until }),
+            Some(given) => {
+                given.pages |= bit;
+                given.until = until;
+            }
+            None => self.giving_up.push_back(GivingUp {
+                block,
+                pages: bit,
+                look: now + FIRST_LOOK,
+                wait: FIRST_LOOK,
+                until,
+            }),
+        }
+    }
+
+    /// A page that was believed to be in place is not: if it was being given up, that is done.
+    pub(super) fn seen_gone(&mut self, page: u32) {
+        if let Some(given) = self.giving_up.iter_mut().find(|given| given.block == page / BLOCK_PAGES) {
+            given.pages &= !(1 << (page % BLOCK_PAGES));
         }
     }
 
@@ -147,15 +164,21 @@ impl Engine {
             if now >= given.look {
                 for (address, pages) in self.space.stretches(given.block) {
                     let present = self.page_map.present(address, pages.len())?;
-                    for (index, page) in pages.enumerate() {
-                        if present >> index & 1 == 0 && self.table.state(page) == State::Resident {
+                    if !self.is_settled(address) {
+                        continue;
+                    }
+                    let gone = pages.enumerate().filter(|(index, _)| present >> index & 1 == 0);
+                    for page in gone.map(|(_, page)| page) {
+                        given.pages &= !(1 << (page % BLOCK_PAGES));
+                        if self.table.state(page) == State::Resident {
                             self.forget(page);
                         }
                     }
                 }
-                given.look = given.until;
+                given.wait *= 2;
+                given.look = now + given.wait;
             }
-            if now < given.until {
+            if now < given.until && given.pages != 0 {
                 self.giving_up.push_back(given);
             }
         }
@@ -225,12 +248,24 @@ impl Engine {
     }
 }
 
+#[cfg(test)]
+impl GivingUp {
+    /// What is to be done about it, and when.
+    pub(super) fn due(&self, until: impl Fn(Instant) -> Duration) -> (u32, u64, Duration, Duration) {
+        (self.block, self.pages, until(self.look), until(self.until))
+    }
+}
+
 /// A block of which pages were given up.
 #[derive(Debug)]
 pub(super) struct GivingUp {
     block: u32,
+    /// Which were in place and not seen gone since, a bit each.
+    pages: u64,
     /// When to look what is left.
     look: Instant,
+    /// How long after that to look again.
+    wait: Duration,
     /// From then on what is in place counts.
     until: Instant,
 }

@@ -2,8 +2,8 @@
 //! or wrong data. By seed and rate, so that what was seen can be seen again. The drive itself is not
 //! touched.
 
+use crate::platform::PageIo;
 use overdrive_base::fault::{ENODEV, Fault, FaultPlan};
-use overdrive_sys::page_io::PageIo;
 use overdrive_sys::uffd::PAGE;
 
 const EIO: i32 = -5;

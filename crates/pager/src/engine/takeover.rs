@@ -5,16 +5,23 @@
 //! What the engine itself lives in is left out.
 
 use super::{Engine, Limits, TICK};
+use crate::platform::{Instant, anonymous_pages, for_each_anonymous};
 use crate::stats::Stat;
-use overdrive_sys::page_map::{anonymous_pages, for_each_anonymous};
 use overdrive_sys::uffd::PAGE;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Smaller pieces of memory stay with the kernel: they would cost more in mappings than they hold.
 const SMALLEST_BYTES: u64 = 256 << 10;
 /// Growth of the process that is worth a look at its mappings at once.
-const GROWTH_PAGES: u64 = 512;
+const GROWTH_PAGES: u64 = 64;
+/// Memory that is new is nobody's until it is found, and what makes room for it must be written first. So
+/// room is kept for what came between two looks, this many times.
+const LOOKS_AHEAD: u64 = 6;
+/// The share of the budget kept for that, at most: a third.
+const AHEAD_SHARE: u64 = 3;
+/// By this share it is less with each look, unless more came: half of it is gone in a tenth of a second.
+const AHEAD_FADES: u64 = 32;
 /// Without growth, mappings are looked at this often.
 const PERIOD: Duration = Duration::from_millis(100);
 
@@ -26,8 +33,10 @@ pub(super) struct Takeover {
     began: bool,
     looked: Instant,
     scanned: Instant,
-    /// Pages outside the pager at the last scan.
+    /// Pages outside the pager at the end of the last look.
     unmanaged_then: u64,
+    /// Pages kept free for growth that no fault tells of.
+    ahead: u64,
 }
 
 impl Engine {
@@ -43,6 +52,7 @@ impl Engine {
             looked: now,
             scanned: now,
             unmanaged_then: 0,
+            ahead: 0,
         });
     }
 
@@ -58,21 +68,24 @@ impl Engine {
 
     fn look(&mut self, takeover: &mut Takeover) {
         let Ok(anonymous) = anonymous_pages() else { return };
-        let unmanaged = anonymous.saturating_sub(self.held());
+        let mut unmanaged = anonymous.saturating_sub(self.held_here());
         self.stats.set(Stat::Unmanaged, unmanaged);
         self.stats.raise(Stat::HeldMax, anonymous);
+        let grown = unmanaged.saturating_sub(takeover.unmanaged_then);
+        takeover.ahead -= takeover.ahead.div_ceil(AHEAD_FADES).min(takeover.ahead);
+        takeover.ahead = takeover.ahead.max(grown * LOOKS_AHEAD).min(takeover.budget_pages / AHEAD_SHARE);
+        takeover.unmanaged_then = unmanaged;
         if !takeover.began && anonymous < takeover.budget_pages / 2 {
             return;
         }
-        let grown = unmanaged > takeover.unmanaged_then + GROWTH_PAGES;
-        if !takeover.began || grown || takeover.scanned.elapsed() >= PERIOD {
+        if !takeover.began || grown > GROWTH_PAGES || takeover.scanned.elapsed() >= PERIOD {
             takeover.began = true;
             self.scan(takeover);
-            let left = anonymous_pages().unwrap_or(anonymous).saturating_sub(self.held());
-            takeover.unmanaged_then = left;
+            unmanaged = anonymous_pages().unwrap_or(anonymous).saturating_sub(self.held_here());
+            takeover.unmanaged_then = unmanaged;
             takeover.scanned = Instant::now();
-            self.limits = Limits::divide(takeover.budget_pages, left);
         }
+        self.limits = Limits::divide(takeover.budget_pages, unmanaged + takeover.ahead);
     }
 
     fn scan(&mut self, takeover: &Takeover) {

@@ -1,6 +1,7 @@
 //! From staging to the store: long runs, and emptying segments so that runs stay long.
 
 use super::Engine;
+use crate::platform::Instant;
 use crate::slots::SEGMENT_SLOTS;
 use crate::stats::Stat;
 use crate::table::State;
@@ -15,7 +16,7 @@ const WRITE_AGAIN: std::time::Duration = std::time::Duration::from_millis(20);
 impl Engine {
     /// Starts writes while there are full runs, or while room is short.
     pub(super) fn start_writes(&mut self) -> Result<(), Errno> {
-        if self.write_again.is_some_and(|again| std::time::Instant::now() < again) {
+        if self.write_again.is_some_and(|again| Instant::now() < again) {
             return Ok(());
         }
         self.clean()?;
@@ -74,23 +75,18 @@ impl Engine {
             self.stats.add(Stat::Written, run.frames.len() as u64);
         } else {
             self.stats.add(Stat::StoreErrors, 1);
-            self.write_again = Some(std::time::Instant::now() + WRITE_AGAIN);
+            self.write_again = Some(Instant::now() + WRITE_AGAIN);
         }
         for (slot, &frame) in (run.slot..).zip(&run.frames) {
-            let Some(page) = self.staging.page(frame) else { continue };
-            if sound {
-                self.staging.settle(frame);
-                continue;
-            }
-            // The slot holds nothing of worth: whoever relies on it must not.
-            if self.table.slot(page) == slot {
-                self.table.set_slot(page, 0);
+            // Whoever relies on the slot must not, whatever number its page has by now.
+            if !sound && let Some(owner) = self.slots.owner(slot) {
+                self.table.set_slot(owner, 0);
                 self.slots.give_up(slot);
             }
-            if self.is_in(page, frame) {
-                self.dirty.push_back(frame);
-            } else {
-                self.staging.settle(frame);
+            match self.staging.page(frame) {
+                Some(page) if !sound && self.is_in(page, frame) => self.dirty.push_back(frame),
+                Some(_) => self.staging.settle(frame),
+                None => {}
             }
         }
         self.slots.written(run.slot);

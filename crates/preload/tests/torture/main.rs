@@ -16,6 +16,8 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 const ROLE: &str = "OVERDRIVE_TORTURE_ROLE";
+/// Where the program may leave notes.
+const DIR: &str = "OVERDRIVE_TORTURE_DIR";
 const THREADS: u64 = 3;
 const BUDGET: u64 = 32 << 20;
 
@@ -56,6 +58,7 @@ fn start(name: &str, role: &str, dir: &Path, more: &str) -> Option<Child> {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "role", "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
+        .env(DIR, dir)
         .env("LD_PRELOAD", library())
         .env("OVERDRIVE_EXTEND", setup)
         .spawn()
@@ -165,6 +168,44 @@ fn a_program_may_close_descriptors_that_it_does_not_know() {
     assert!(stats(dir.path(), pid).get(Stat::ReadAheadUsed) > 1000);
 }
 
+#[test]
+fn memory_in_small_pieces_of_two_kinds_is_evicted_all_the_same() {
+    let dir = scratch();
+    let name = "memory_in_small_pieces_of_two_kinds_is_evicted_all_the_same";
+    let Some(child) = start(name, "pieces", dir.path(), "") else { return };
+    assert!(wait(child, Duration::from_secs(120)).success());
+}
+
+#[test]
+fn children_of_any_thread_end_with_the_program_and_see_no_zeroes() {
+    let dir = scratch();
+    let name = "children_of_any_thread_end_with_the_program_and_see_no_zeroes";
+    let Some(child) = start(name, "orphans", dir.path(), "") else { return };
+    let status = wait(child, Duration::from_secs(120));
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL), "{status}");
+    for note in ["child", "grandchild"] {
+        let pid = std::fs::read_to_string(dir.path().join(note)).unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        while runs(&pid) {
+            assert!(Instant::now() < end, "the {note} lives on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let wrong = std::fs::read_to_string(dir.path().join("wrong"));
+    assert!(wrong.is_err(), "{wrong:?}");
+}
+
+#[test]
+fn any_thread_may_make_the_process_another_program() {
+    let dir = scratch();
+    let name = "any_thread_may_make_the_process_another_program";
+    for _ in 0..5 {
+        let Some(child) = start(name, "exec", dir.path(), "") else { return };
+        let status = wait(child, Duration::from_secs(120));
+        assert!(status.success(), "{status}");
+    }
+}
+
 /// Not a test by itself: what the program started by the others does.
 #[test]
 fn role() {
@@ -173,6 +214,9 @@ fn role() {
         Ok("failing") => assert_eq!(fill_and_check().1, [0; 0]),
         Ok("lost") => lose(),
         Ok("closing") => close_all_and_check(),
+        Ok("pieces") => fill_in_pieces(),
+        Ok("orphans") => leave_orphans(),
+        Ok("exec") => become_another_program_by_a_thread(),
         _ => {}
     }
 }
@@ -229,6 +273,81 @@ fn fill_and_check() -> (Area, Vec<usize>) {
     }
     let lost = (0..area.len()).filter(|&page| !readable[page]).collect();
     (area, lost)
+}
+
+/// Twice the budget, of which every eighth page can only be read: the others, in pieces of seven, can go.
+fn fill_in_pieces() {
+    let mut area = Area::new(2 * BUDGET as usize / PAGE);
+    (0..area.len()).for_each(|page| area.write(page, page as u64 + 1));
+    area.check_all().unwrap();
+    for page in (0..area.len()).step_by(8) {
+        area.protect(page, 1, libc::PROT_READ).unwrap();
+    }
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        area.check_all().unwrap();
+        let held = overdrive_sys::page_map::anonymous_pages().unwrap();
+        if held < (BUDGET + BUDGET / 8) / PAGE as u64 {
+            return;
+        }
+        assert!(Instant::now() < end, "{held} pages are held");
+    }
+}
+
+/// Whether there is such a process, and it has not ended.
+fn runs(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// A thread makes a child, which makes another, and ends. Then the program is killed while both read memory that is
+/// away.
+fn leave_orphans() {
+    let dir = PathBuf::from(std::env::var_os(DIR).unwrap());
+    let mut area = Area::new(2 * BUDGET as usize / PAGE);
+    (0..area.len()).for_each(|page| area.write(page, page as u64 + 1));
+    let notes = ["child", "grandchild"].map(|note| dir.join(note));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: the children call what is safe after a fork of this C library, and end by `_exit`.
+            if unsafe { libc::fork() } == 0 {
+                // SAFETY: as above.
+                let note = &notes[usize::from(unsafe { libc::fork() } == 0)];
+                std::fs::write(note, std::process::id().to_string()).unwrap();
+                loop {
+                    if let Err(what) = area.check_all() {
+                        std::fs::write(dir.join("wrong"), what).unwrap();
+                        // SAFETY: ends the child.
+                        unsafe { libc::_exit(1) };
+                    }
+                }
+            }
+        });
+    });
+    let pids = notes.each_ref().map(|note| {
+        loop {
+            match std::fs::read_to_string(note) {
+                Ok(pid) if !pid.is_empty() => break pid,
+                _ => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(pids.iter().all(|pid| runs(pid)), "a thread's end is not the program's");
+    // SAFETY: ends this process.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+}
+
+fn become_another_program_by_a_thread() {
+    let mut area = Area::new(2 * BUDGET as usize / PAGE);
+    (0..area.len()).for_each(|page| area.write(page, page as u64 + 1));
+    let thread = std::thread::spawn(|| {
+        use std::os::unix::process::CommandExt;
+        Command::new("/bin/true").env_remove("LD_PRELOAD").exec()
+    });
+    // Keeps the pager busy meanwhile.
+    let _ = area.check_all();
+    panic!("{:?}", thread.join());
 }
 
 /// Locks the mapping that this address is in.

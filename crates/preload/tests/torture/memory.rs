@@ -32,6 +32,11 @@ pub(crate) struct Area {
     pub(crate) whole: bool,
 }
 
+// SAFETY: an area owns its mapping, and through a shared reference it is only read.
+unsafe impl Send for Area {}
+// SAFETY: as above.
+unsafe impl Sync for Area {}
+
 impl Area {
     pub(crate) fn new(pages: usize) -> Self {
         Self {

@@ -1,0 +1,151 @@
+//! The engine itself against a kernel made of plain data ([`crate::sim`]): every order of what can happen to a few
+//! pages, and long random walks. After each step every page must still have its content somewhere, where the engine
+//! looks for it; slots have one owner, frames are counted, and in the end nobody waits.
+//!
+//! A step is a line in what a failure prints; walks are made again by their seed (`OVERDRIVE_MODEL_SEED`,
+//! `OVERDRIVE_MODEL_WALKS`).
+
+use super::{Config, Engine, Limits};
+use crate::platform::Instant;
+use crate::sim::{FRAMES, Kernel, Memory, Standing, Told, kernel, page_of};
+use crate::slots::Slots;
+use crate::space::{BLOCK_PAGES, Space};
+use crate::staging::Staging;
+use crate::stats::{Stat, Stats};
+use crate::table::{State, Table, mark_of};
+use overdrive_base::rng::Rng;
+use overdrive_sys::uffd::PAGE;
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+use std::time::Duration;
+
+mod look;
+mod world;
+
+use world::{Step, World};
+
+const BLOCK_BYTES: u64 = BLOCK_PAGES as u64 * PAGE;
+const BASE: u64 = 0x10_0000_0000;
+const SEED: u64 = 7;
+
+/// What may happen in one exploration.
+#[derive(Debug, Clone, Copy)]
+struct Scope {
+    /// Pages, every other one in a block of its own.
+    pages: u64,
+    threads: usize,
+    /// Reads and writes of the store that fail, at most. A page is lost when one more read fails.
+    failures: u32,
+    remove: bool,
+    unmap: bool,
+    remap: bool,
+    pin: bool,
+    /// Children, at most.
+    children: usize,
+    /// How often a long time passes, at most.
+    passes: u32,
+}
+
+const PLAIN: Scope = Scope {
+    pages: 2,
+    threads: 1,
+    failures: 0,
+    remove: false,
+    unmap: false,
+    remap: false,
+    pin: false,
+    children: 0,
+    passes: 0,
+};
+
+/// Tries every order of steps, shortest first, until `states` different states were seen or there are no more.
+fn explore(name: &str, scope: Scope, states: usize) {
+    let mut seen = HashSet::from([World::new(scope).digest()]);
+    let mut frontier = VecDeque::from([Vec::new()]);
+    let mut deepest = 0;
+    while let Some(path) = frontier.pop_front() {
+        deepest = path.len();
+        let steps = replay(scope, &path).steps();
+        for step in steps {
+            let mut longer: Vec<Step> = path.clone();
+            longer.push(step);
+            let world = replay(scope, &longer);
+            if seen.insert(world.digest()) {
+                world.settle();
+                frontier.push_back(longer);
+            }
+        }
+        if seen.len() >= states {
+            break;
+        }
+    }
+    let rest = frontier.len();
+    assert!(deepest >= 4 || rest == 0, "{name}: {} states, {deepest} steps deep, {rest} left", seen.len());
+}
+
+fn replay(scope: Scope, path: &[Step]) -> World {
+    let mut world = World::new(scope);
+    path.iter().for_each(|step| world.take(step));
+    world
+}
+
+#[test]
+fn every_order_of_load_evict_rescue_and_fault() {
+    explore("one page", Scope { pages: 1, ..PLAIN }, 20_000);
+    explore("two pages", PLAIN, 4_000);
+    explore("two threads", Scope { threads: 2, ..PLAIN }, 4_000);
+}
+
+#[test]
+fn every_order_with_a_failing_store() {
+    explore("one page", Scope { pages: 1, failures: 3, ..PLAIN }, 6_000);
+    explore("two pages", Scope { failures: 3, ..PLAIN }, 4_000);
+}
+
+#[test]
+fn every_order_with_memory_given_up_unmapped_and_moved() {
+    explore("removed", Scope { pages: 1, remove: true, passes: 2, ..PLAIN }, 4_000);
+    explore("unmapped", Scope { pages: 1, unmap: true, ..PLAIN }, 4_000);
+    explore("moved", Scope { pages: 1, remap: true, failures: 1, ..PLAIN }, 4_000);
+}
+
+#[test]
+fn every_order_with_children() {
+    explore("a child", Scope { pages: 1, children: 1, passes: 1, ..PLAIN }, 5_000);
+    explore("failures", Scope { pages: 2, children: 2, failures: 1, ..PLAIN }, 3_000);
+    explore("removed", Scope { pages: 1, children: 1, remove: true, remap: true, ..PLAIN }, 3_000);
+}
+
+#[test]
+fn long_walks() {
+    let number = |name: &str, otherwise: u64| -> u64 {
+        std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+    };
+    let first = number("OVERDRIVE_MODEL_SEED", 1);
+    for seed in first..first + number("OVERDRIVE_MODEL_WALKS", 28) {
+        let mut rng = Rng::new(seed);
+        let scope = Scope {
+            pages: 1 + rng.below(5),
+            threads: 1 + rng.below(3) as usize,
+            failures: rng.below(4) as u32,
+            remove: rng.below(2) == 0,
+            unmap: rng.below(2) == 0,
+            remap: rng.below(2) == 0,
+            pin: rng.below(3) == 0,
+            children: rng.below(4) as usize,
+            passes: 10,
+        };
+        let mut world = World::new(scope);
+        let _ = write!(world.story, "seed {seed}, {scope:?}");
+        for _ in 0..400 {
+            let steps = world.steps();
+            // The engine and the drive get their turn as often as all else together.
+            let (machine, program): (Vec<_>, Vec<_>) = steps.into_iter().partition(Step::is_of_the_machine);
+            let from = if program.is_empty() || rng.below(2) == 0 { &machine } else { &program };
+            world.take(&from[rng.below(from.len() as u64) as usize]);
+        }
+        world.settle();
+    }
+}

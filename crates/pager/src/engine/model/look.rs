@@ -1,0 +1,129 @@
+//! Whether all is well after a step.
+
+use super::*;
+
+impl World {
+    /// Whether every page has its content somewhere, and the books agree.
+    pub(super) fn look(&self) -> Result<(), String> {
+        self.look_at_slots()?;
+        for number in 0..self.programs.len() {
+            let quiet = kernel(|kernel| kernel.memories[number].changing == 0);
+            let known = number == 0 || self.child(number).is_some();
+            if quiet && known && self.programs[number].runs {
+                self.look_at_pages(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn child(&self, number: usize) -> Option<&super::super::child::Child> {
+        self.engine.children.iter().find(|child| child.memory() == number)
+    }
+
+    fn look_at_pages(&self, number: usize) -> Result<(), String> {
+        let (space, table) = match self.child(number).filter(|_| number > 0) {
+            Some(child) => (&child.space, &child.table),
+            None => (&self.engine.space, &self.engine.table),
+        };
+        for (&address, want) in &self.programs[number].wants {
+            let standing = kernel(|kernel| kernel.memories[number].standing.get(&address).copied());
+            let page = page_at(space, address).filter(|&page| page < table.len());
+            let would_be = match (standing, page) {
+                (Some(standing), _) => standing,
+                (None, None) => Standing::Content(0),
+                (None, Some(page)) => self.would_be(table, page),
+            };
+            if !want.allows(would_be) {
+                let state = page.map(|page| (page, table.state(page), table.slot(page), table.place(page)));
+                return Err(format!("{number}, {address:x}: {want:?} wanted, {would_be:?} there: {state:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a thread that touches a page which is not in place would get.
+    fn would_be(&self, table: &Table, page: u32) -> Standing {
+        let on_store = |slot: u32| {
+            let content = kernel(|kernel| kernel.store.get(&(u64::from(slot) * PAGE)).copied());
+            match content.filter(|&content| mark_of(page_of(content), SEED) == table.mark(page)) {
+                Some(content) => Standing::Content(content),
+                None => Standing::Poison,
+            }
+        };
+        match table.state(page) {
+            State::Empty | State::Resident => Standing::Content(0),
+            State::Staged => {
+                let frame = FRAMES + u64::from(table.place(page).unwrap()) * PAGE;
+                let content = kernel(|kernel| kernel.frames.get(&frame).copied());
+                content.map_or(Standing::Poison, Standing::Content)
+            }
+            State::Stored | State::Loading => on_store(table.slot(page)),
+            State::Lost => Standing::Poison,
+        }
+    }
+
+    /// Slots have the owner that believes so, and no other; frames are as many as are counted.
+    fn look_at_slots(&self) -> Result<(), String> {
+        let engine = &self.engine;
+        let mut owned = BTreeMap::new();
+        for page in pages_of(&engine.space) {
+            let slot = engine.table.slot(page);
+            if slot != 0 {
+                if engine.slots.owner(slot) != Some(page) {
+                    return Err(format!(
+                        "slot {slot} of page {page} has owner {:?}",
+                        engine.slots.owner(slot)
+                    ));
+                }
+                if let Some(other) = owned.insert(slot, page) {
+                    return Err(format!("slot {slot} is of pages {page} and {other}"));
+                }
+            }
+        }
+        let mut taken: BTreeSet<u32> = owned.keys().copied().collect();
+        for child in &engine.children {
+            let (space, table) = (&child.space, &child.table);
+            let pages = pages_of(space).into_iter().filter(|&page| page < table.len());
+            let wanted = pages.filter(|&page| matches!(table.state(page), State::Stored | State::Loading));
+            taken.extend(wanted.map(|page| table.slot(page)));
+        }
+        if engine.slots.taken() != taken.len() as u64 {
+            return Err(format!("{} slots are taken, {} wanted", engine.slots.taken(), taken.len()));
+        }
+        let frames = kernel(|kernel| kernel.frames.len() as u64);
+        if engine.staging.pages() != frames {
+            return Err(format!("{} frames are counted, {frames} there", engine.staging.pages()));
+        }
+        self.look_at_count()
+    }
+
+    /// The pages in place are counted exactly, once nothing is on its way to be told.
+    fn look_at_count(&self) -> Result<(), String> {
+        let (standing, changing) = kernel(|kernel| {
+            let memory = &kernel.memories[0];
+            let there = memory.standing.iter().filter(|(_, standing)| **standing != Standing::Poison);
+            let there = there.filter(|(address, _)| memory.mapped[*address]).map(|(&address, _)| address);
+            (there.collect::<Vec<_>>(), memory.changing)
+        });
+        let known =
+            standing.iter().filter(|&&address| page_at(&self.engine.space, address).is_some()).count();
+        let resident = self.engine.queues.resident();
+        // Given up, and not looked at since.
+        let late = !self.engine.giving_up.is_empty();
+        // A page that was put in place between the telling and the doing is noticed when it is evicted.
+        let more = if self.scope.remove { resident.saturating_sub(known as u64) } else { 0 };
+        if changing == 0 && !late && resident - more != known as u64 {
+            return Err(format!("{resident} pages are believed in place, {known} are"));
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn pages_of(space: &Space) -> Vec<u32> {
+    let pages = |range: &Range<u64>| ((range.end - range.start) / PAGE) as u32;
+    space.regions().iter().flat_map(|region| region.first..region.first + pages(&region.range)).collect()
+}
+
+fn page_at(space: &Space, address: u64) -> Option<u32> {
+    space.pages_in(&(address..address + PAGE)).first().map(|pages| pages.start)
+}

@@ -1,0 +1,533 @@
+//! A program, its children, the kernel, a drive and the engine, one step at a time.
+
+use super::look::pages_of;
+use super::*;
+
+/// What a page must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Want {
+    Exactly(u64),
+    /// It is being given up: its content or zeroes.
+    Perhaps(u64),
+}
+
+/// What a thread does.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Doing {
+    Nothing,
+    /// Waits for a page.
+    Waits {
+        address: u64,
+        write: Option<u64>,
+    },
+    /// Waits until its message is read.
+    Tells(Told),
+    /// Its message was read; now it does what it said.
+    Removes(u64),
+}
+
+/// A process.
+#[derive(Debug, Clone, Hash)]
+pub(super) struct Program {
+    pub(super) wants: BTreeMap<u64, Want>,
+    threads: Vec<Doing>,
+    /// A child begins when its parent has told of it.
+    pub(super) runs: bool,
+}
+
+/// What happens next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    Turn,
+    Read(usize, bool),
+    Write(usize, bool),
+    Pass,
+    Adopt,
+    Touch(usize, usize, u64, Option<u64>),
+    GoOn(usize, usize),
+    Remove(usize, usize, u64),
+    Unmap(usize, u64),
+    Map(u64),
+    Remap(usize, usize, u64, u64),
+    Fork(usize, usize),
+    Exit(usize),
+    Pin(u64),
+}
+
+impl Step {
+    pub(super) fn is_of_the_machine(&self) -> bool {
+        matches!(self, Self::Turn | Self::Read(..) | Self::Write(..) | Self::GoOn(..) | Self::Adopt)
+    }
+}
+
+pub(super) struct World {
+    pub(super) engine: Engine,
+    pub(super) scope: Scope,
+    pub(super) programs: Vec<Program>,
+    failures: u32,
+    passes: u32,
+    /// What happened so far.
+    pub(super) story: String,
+}
+
+impl World {
+    pub(super) fn new(scope: Scope) -> Self {
+        kernel(|kernel| {
+            *kernel = Kernel::default();
+            kernel.memories.push(Memory::default());
+        });
+        let addresses = (0..scope.pages).map(|page| BASE + page / 2 * BLOCK_BYTES + page % 2 * PAGE);
+        let wants: BTreeMap<_, _> = addresses.map(|address| (address, Want::Exactly(0))).collect();
+        kernel(|kernel| kernel.memories[0].mapped = wants.keys().map(|&address| (address, false)).collect());
+        let mut engine = Engine::new(Config {
+            budget_bytes: 32 << 20,
+            store: std::fs::File::open("/dev/null").unwrap(),
+            store_bytes: 4 << 20,
+            managed_bytes_max: 12 * BLOCK_BYTES,
+            seed: SEED,
+            spin: Duration::ZERO,
+            stats: Stats::default(),
+            store_faults: None,
+        })
+        .unwrap();
+        // As small as it gets: a page in place, one in staging, a store of three segments.
+        engine.limits = Limits { budget: 3, total: 3, soft: 1, reserve: 1 };
+        engine.staging = Staging::new(3);
+        engine.slots = Slots::new(4);
+        let threads = vec![Doing::Nothing; scope.threads];
+        let programs = vec![Program { wants, threads, runs: true }];
+        let mut world = Self { engine, scope, programs, failures: 0, passes: 0, story: String::new() };
+        world.adopt();
+        world
+    }
+
+    fn adopt(&mut self) {
+        let pages: Vec<u64> = kernel(|kernel| kernel.memories[0].mapped.keys().copied().collect());
+        for run in pages.chunk_by(|one, next| one + PAGE == *next) {
+            self.engine.adopt(run[0]..run[run.len() - 1] + PAGE).unwrap();
+        }
+    }
+
+    /// A number for the whole state: equal states behave alike.
+    pub(super) fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        // Not what time it is, only what is due.
+        let mut kernel = kernel(|kernel| kernel.clone());
+        let now = std::mem::take(&mut kernel.time);
+        kernel.hash(&mut hasher);
+        let since = |then: Instant| now.saturating_sub(then.since_start()).min(Duration::from_millis(60));
+        let until = |then: Instant| then.since_start().saturating_sub(now);
+        (&self.programs, self.failures).hash(&mut hasher);
+        let engine = &self.engine;
+        let table = |space: &Space, table: &Table, hasher: &mut DefaultHasher| {
+            for page in pages_of(space).into_iter().filter(|&page| page < table.len()) {
+                (page, table.state(page) as u8, table.slot(page), table.place(page), table.mark(page))
+                    .hash(hasher);
+            }
+        };
+        table(&engine.space, &engine.table, &mut hasher);
+        for child in &engine.children {
+            table(&child.space, &child.table, &mut hasher);
+        }
+        let rest = format!(
+            "{:?}{:?}{:?}{:?}{:?}{:?}{:?}{:?}{:?}{:?}{:?}",
+            engine.queues,
+            engine.slots,
+            engine.staging,
+            (&engine.waiting, &engine.parked, &engine.dirty, &engine.free_runs, &engine.runs),
+            (&engine.landed, &engine.free_landing, engine.messages_due, engine.stuck),
+            engine
+                .loads
+                .iter()
+                .flatten()
+                .map(|load| (&load.pages, load.wanted, load.landed))
+                .collect::<Vec<_>>(),
+            engine
+                .loads
+                .iter()
+                .flatten()
+                .map(|load| (load.renew, load.tries, load.child))
+                .collect::<Vec<_>>(),
+            engine.giving_up.iter().map(|given| given.due(until)).collect::<Vec<_>>(),
+            (
+                engine.evict_again.map(until),
+                engine.write_again.map(until),
+                engine.unmovable_blocks,
+                [engine.given_up_seen, engine.children_seen].map(since),
+                engine
+                    .fresh
+                    .iter()
+                    .map(|(block, _)| *block)
+                    .filter(|&it| engine.is_fresh(it))
+                    .collect::<Vec<_>>(),
+            ),
+            engine
+                .children
+                .iter()
+                .map(|child| (&child.space, child.pages, &child.parked))
+                .collect::<Vec<_>>(),
+            engine.space.regions(),
+        );
+        rest.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// All that can happen now.
+    pub(super) fn steps(&self) -> Vec<Step> {
+        let mut steps = vec![Step::Turn];
+        kernel(|kernel| {
+            for sound in [true, false] {
+                if sound || self.failures < self.scope.failures {
+                    steps.extend((0..kernel.reading.len()).map(|index| Step::Read(index, sound)));
+                    steps.extend((0..kernel.writing.len()).map(|index| Step::Write(index, sound)));
+                }
+            }
+            if kernel.memories[0].mapped.values().any(|registered| !registered) {
+                steps.push(Step::Adopt);
+            }
+        });
+        let removing = |program: &Program| {
+            program.threads.iter().any(|it| matches!(it, Doing::Removes(_) | Doing::Tells(Told::Remove(_))))
+        };
+        if self.passes < self.scope.passes && !self.programs.iter().any(removing) {
+            steps.push(Step::Pass);
+        }
+        for (number, program) in self.programs.iter().enumerate().filter(|(_, program)| program.runs) {
+            for (thread, doing) in program.threads.iter().enumerate() {
+                self.steps_of(number, thread, doing, &mut steps);
+            }
+            if number > 0 && program.threads.iter().all(|doing| *doing == Doing::Nothing) {
+                steps.push(Step::Exit(number));
+            }
+        }
+        steps
+    }
+
+    fn steps_of(&self, number: usize, thread: usize, doing: &Doing, steps: &mut Vec<Step>) {
+        let program = &self.programs[number];
+        match doing {
+            Doing::Nothing => {}
+            Doing::Removes(_) => return steps.push(Step::GoOn(number, thread)),
+            Doing::Waits { .. } => {
+                if kernel(|kernel| !kernel.memories[number].waiting.contains_key(&thread)) {
+                    steps.push(Step::GoOn(number, thread));
+                }
+                return;
+            }
+            Doing::Tells(told) => {
+                if kernel(|kernel| !kernel.memories[number].events.contains(told)) {
+                    steps.push(Step::GoOn(number, thread));
+                }
+                return;
+            }
+        }
+        // Of threads that have nothing to do, all are alike.
+        if program.threads[..thread].contains(&Doing::Nothing) {
+            return;
+        }
+        for (&address, want) in &program.wants {
+            let (Want::Exactly(content) | Want::Perhaps(content)) = *want;
+            if program.threads.iter().any(|doing| doing.is_about(address)) {
+                continue;
+            }
+            steps.push(Step::Touch(number, thread, address, None));
+            let name = (address - BASE) / PAGE % 61 * 4;
+            steps.push(Step::Touch(number, thread, address, Some(name + (content + 1) % 4)));
+            if self.scope.remove {
+                steps.push(Step::Remove(number, thread, address));
+            }
+            if number > 0 {
+                continue;
+            }
+            let waits = |doing: &Doing| matches!(doing, Doing::Waits { address: at, .. } if *at == address);
+            if self.scope.unmap && !program.threads.iter().any(waits) {
+                steps.push(Step::Unmap(thread, address));
+            }
+            if self.scope.pin {
+                steps.push(Step::Pin(address));
+            }
+        }
+        self.steps_of_memory(number, thread, steps);
+    }
+
+    fn steps_of_memory(&self, number: usize, thread: usize, steps: &mut Vec<Step>) {
+        let program = &self.programs[number];
+        let free = |start: u64| program.wants.range(start..start + BLOCK_BYTES).next().is_none();
+        if self.scope.remap && program.threads.iter().all(|doing| *doing == Doing::Nothing) {
+            let blocks: BTreeSet<u64> =
+                program.wants.keys().map(|address| address & !(BLOCK_BYTES - 1)).collect();
+            for block in blocks {
+                let from = *program.wants.range(block..).next().expect("a page in its block").0;
+                let target = (0..6).map(|block| BASE + block * BLOCK_BYTES).find(|&to| free(to));
+                steps.extend(target.map(|to| Step::Remap(number, thread, from, to + from - block)));
+            }
+        }
+        if number == 0 && self.scope.unmap {
+            let missing = (0..self.scope.pages).map(|page| BASE + page / 2 * BLOCK_BYTES + page % 2 * PAGE);
+            steps.extend(
+                missing.filter(|address| !program.wants.contains_key(address)).take(1).map(Step::Map),
+            );
+        }
+        if self.programs.len() <= self.scope.children {
+            steps.push(Step::Fork(number, thread));
+        }
+    }
+
+    /// Does one step and looks whether all is well.
+    pub(super) fn take(&mut self, step: &Step) {
+        let _ = write!(self.story, "\n{step:?}");
+        match *step {
+            Step::Turn => {
+                kernel(|kernel| kernel.time += Duration::from_millis(1));
+                self.engine.turn().unwrap();
+            }
+            Step::Read(index, sound) => kernel(|kernel| kernel.end_read(index, sound)),
+            Step::Write(index, sound) => kernel(|kernel| kernel.end_write(index, sound)),
+            Step::Pass => kernel(|kernel| kernel.time += Duration::from_millis(300)),
+            Step::Adopt => self.adopt(),
+            Step::Touch(number, thread, address, write) => self.touch(number, thread, address, write),
+            Step::GoOn(number, thread) => self.go_on(number, thread),
+            Step::Remove(number, thread, address) => {
+                self.programs[number].give_up(address);
+                if kernel(|kernel| kernel.memories[number].mapped[&address]) {
+                    self.tell(number, thread, Told::Remove(address..address + PAGE));
+                } else {
+                    self.programs[number].threads[thread] = Doing::Removes(address);
+                }
+            }
+            Step::Unmap(thread, address) => self.unmap(thread, address),
+            Step::Map(address) => {
+                self.programs[0].wants.insert(address, Want::Exactly(0));
+                kernel(|kernel| kernel.memories[0].mapped.insert(address, false));
+            }
+            Step::Remap(number, thread, from, to) => self.remap(number, thread, from, to),
+            Step::Fork(number, thread) => self.fork(number, thread),
+            Step::Exit(number) => {
+                self.programs[number] = Program { wants: BTreeMap::new(), threads: Vec::new(), runs: false };
+                kernel(|kernel| {
+                    kernel.memories[number] = Memory::default();
+                    kernel.memories[number].dead = true;
+                });
+            }
+            Step::Pin(address) => kernel(|kernel| {
+                let memory = &mut kernel.memories[0];
+                if !memory.pinned.remove(&address) && memory.standing.contains_key(&address) {
+                    memory.pinned.insert(address);
+                }
+            }),
+        }
+        self.passes += u32::from(*step == Step::Pass);
+        self.failures += u32::from(matches!(step, Step::Read(_, false) | Step::Write(_, false)));
+        if let Err(what) = self.look() {
+            panic!("{what}\n{}", self.story);
+        }
+    }
+
+    fn tell(&mut self, number: usize, thread: usize, told: Told) {
+        self.programs[number].threads[thread] = Doing::Tells(told.clone());
+        kernel(|kernel| kernel.memories[number].tell(told));
+    }
+
+    fn touch(&mut self, number: usize, thread: usize, address: u64, write: Option<u64>) {
+        let program = &mut self.programs[number];
+        program.threads[thread] = Doing::Nothing;
+        let Some(&wanted) = program.wants.get(&address) else { return };
+        let standing = kernel(|kernel| {
+            let memory = &mut kernel.memories[number];
+            if memory.mapped[&address] || memory.standing.contains_key(&address) {
+                memory.standing.get(&address).copied()
+            } else {
+                Some(*memory.standing.entry(address).or_insert(Standing::Content(0)))
+            }
+        });
+        let Some(standing) = standing else {
+            program.threads[thread] = Doing::Waits { address, write };
+            return kernel(|kernel| {
+                kernel.memories[number].waiting.insert(thread, address);
+                kernel.memories[number].tell(Told::Fault { address, write: write.is_some() });
+            });
+        };
+        assert!(wanted.allows(standing), "{address:x}: {wanted:?} wanted, {standing:?}\n{}", self.story);
+        if let Standing::Content(content) = standing
+            && !program.threads.iter().any(|doing| doing.is_about(address))
+        {
+            program.wants.insert(address, Want::Exactly(content));
+        }
+        if let Some(content) = write {
+            program.wants.insert(address, Want::Exactly(content));
+            kernel(|kernel| {
+                let memory = &mut kernel.memories[number];
+                memory.standing.insert(address, Standing::Content(content));
+                memory.shared.remove(&address);
+            });
+        }
+    }
+
+    fn go_on(&mut self, number: usize, thread: usize) {
+        match std::mem::replace(&mut self.programs[number].threads[thread], Doing::Nothing) {
+            Doing::Nothing => {}
+            Doing::Waits { address, write } => self.touch(number, thread, address, write),
+            Doing::Removes(address) => {
+                // What another thread wrote meanwhile may count as written later.
+                if let Some(want) = self.programs[number].wants.get_mut(&address)
+                    && let Want::Perhaps(_) = want
+                {
+                    *want = Want::Exactly(0);
+                }
+                self.programs[number].give_up(address);
+                kernel(|kernel| kernel.memories[number].clear(address));
+            }
+            Doing::Tells(told) => {
+                kernel(|kernel| kernel.memories[number].changing -= 1);
+                match told {
+                    Told::Remove(range) => {
+                        self.programs[number].threads[thread] = Doing::Removes(range.start);
+                    }
+                    Told::Remap { from, length, .. } => {
+                        // It was counted when the memory moved.
+                        kernel(|kernel| kernel.memories[number].changing -= 1);
+                        self.tell(number, thread, Told::Unmap(from..from + length));
+                    }
+                    Told::Fork(child) => self.programs[child].runs = true,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn unmap(&mut self, thread: usize, address: u64) {
+        self.programs[0].wants.remove(&address);
+        let registered = kernel(|kernel| {
+            kernel.memories[0].clear(address);
+            kernel.memories[0].mapped.remove(&address)
+        });
+        if registered == Some(true) {
+            self.tell(0, thread, Told::Unmap(address..address + PAGE));
+        }
+    }
+
+    /// The pages of a block that are in one piece to other addresses, with what stands there.
+    fn remap(&mut self, number: usize, thread: usize, from: u64, to: u64) {
+        let program = &mut self.programs[number];
+        let (length, registered) = kernel(|kernel| {
+            let mapped = &kernel.memories[number].mapped;
+            let one = |page: &u64| mapped.get(&(from + page * PAGE)) == mapped.get(&from);
+            ((0..u64::from(BLOCK_PAGES)).take_while(one).count() as u64 * PAGE, mapped[&from])
+        });
+        let there = |address: u64| {
+            if (from..from + length).contains(&address) { address - from + to } else { address }
+        };
+        program.wants = program.wants.iter().map(|(&address, &want)| (there(address), want)).collect();
+        kernel(|kernel| {
+            let memory = &mut kernel.memories[number];
+            memory.mapped = memory.mapped.iter().map(|(&address, &it)| (there(address), it)).collect();
+            memory.standing = memory.standing.iter().map(|(&address, &it)| (there(address), it)).collect();
+            memory.pinned = memory.pinned.iter().map(|&address| there(address)).collect();
+            memory.shared = memory.shared.iter().map(|&address| there(address)).collect();
+        });
+        if registered {
+            self.tell(number, thread, Told::Remap { from, to, length });
+            // The message about the old addresses follows; until then the memory counts as changing too.
+            kernel(|kernel| kernel.memories[number].changing += 1);
+        }
+    }
+
+    fn fork(&mut self, number: usize, thread: usize) {
+        let child = kernel(|kernel| {
+            let parent = &mut kernel.memories[number];
+            parent.shared = parent.standing.keys().copied().collect();
+            let mut child = parent.clone();
+            (child.changing, child.faults, child.events) = (0, VecDeque::new(), VecDeque::new());
+            child.waiting.clear();
+            child.pinned.clear();
+            kernel.memories.push(child);
+            kernel.memories.len() - 1
+        });
+        let wants = self.programs[number].wants.clone();
+        let told = kernel(|kernel| kernel.memories[number].mapped.values().any(|&registered| registered));
+        self.programs.push(Program { wants, threads: vec![Doing::Nothing], runs: !told });
+        if told {
+            self.tell(number, thread, Told::Fork(child));
+        }
+    }
+
+    /// Lets everything come to its end: nobody may wait for ever, and each page must be what it must be.
+    pub(super) fn settle(mut self) {
+        self.calm_down();
+        for number in 0..self.programs.len() {
+            for address in self.programs[number].wants.keys().copied().collect::<Vec<_>>() {
+                self.take(&Step::Touch(number, 0, address, None));
+                self.calm_down();
+            }
+        }
+    }
+
+    fn calm_down(&mut self) {
+        let _ = write!(self.story, "\nin the end:");
+        let mut quiet = 0;
+        for round in 0..400 {
+            // Each in its turn, lest one that only tries again keep the others from going on.
+            let goes_on =
+                |step: &Step| matches!(step, Step::GoOn(..) | Step::Read(_, true) | Step::Write(_, true));
+            let steps: Vec<_> = self.steps().into_iter().filter(goes_on).collect();
+            quiet = if steps.is_empty() { quiet + 1 } else { 0 };
+            if let Some(step) = steps.get(round % steps.len().max(1)) {
+                self.take(step);
+            }
+            self.take(&Step::Turn);
+            kernel(|kernel| kernel.time += Duration::from_millis(6));
+            let idle = |program: &Program| program.threads.iter().all(|doing| *doing == Doing::Nothing);
+            if quiet > 2 && self.programs.iter().all(idle) {
+                return;
+            }
+        }
+        panic!("somebody waits for ever: {:?}\n{}", self.programs, self.story);
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        assert_eq!(self.engine.stats.get(Stat::Lost), 0, "{}", self.story);
+    }
+}
+
+impl Want {
+    pub(super) fn allows(self, standing: Standing) -> bool {
+        match self {
+            Self::Exactly(content) => standing == Standing::Content(content),
+            Self::Perhaps(content) => [Standing::Content(content), Standing::Content(0)].contains(&standing),
+        }
+    }
+}
+
+impl Doing {
+    fn is_about(&self, address: u64) -> bool {
+        match self {
+            Self::Nothing => false,
+            // Two threads may wait for one page.
+            Self::Waits { .. } => false,
+            Self::Tells(Told::Remove(range)) => range.contains(&address),
+            Self::Tells(_) => false,
+            Self::Removes(other) => *other == address,
+        }
+    }
+}
+
+impl Program {
+    fn give_up(&mut self, address: u64) {
+        if let Some(Want::Exactly(content)) = self.wants.get(&address).copied() {
+            self.wants.insert(address, Want::Perhaps(content));
+        }
+    }
+}
+
+impl Memory {
+    fn clear(&mut self, address: u64) {
+        self.standing.remove(&address);
+        self.pinned.remove(&address);
+        self.shared.remove(&address);
+    }
+}

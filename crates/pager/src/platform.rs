@@ -1,0 +1,20 @@
+//! What the engine stands on: the kernel, or, when the engine itself is tested, a kernel made of plain data.
+
+#[cfg(not(test))]
+pub(crate) use overdrive_sys::{
+    frames::Frames,
+    page_io::{Done, PageIo},
+    page_map::{PageMap, anonymous_pages, for_each_anonymous},
+    uffd::{Message, Userfault, UserfaultError},
+};
+#[cfg(not(test))]
+pub(crate) use std::{
+    os::fd::{AsFd, OwnedFd as Descriptor},
+    time::Instant,
+};
+
+#[cfg(test)]
+pub(crate) use crate::sim::{
+    AsFd, Descriptor, Done, Frames, Instant, Message, PageIo, PageMap, Userfault, UserfaultError,
+    anonymous_pages, for_each_anonymous,
+};

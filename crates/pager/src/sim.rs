@@ -1,0 +1,542 @@
+//! The kernel as the engine sees it, made of plain data: memory of a process and its children, userfaultfd messages,
+//! a drive. It does nothing by itself: a test says when a thread goes on, which read or write ends and how.
+//!
+//! Contents are numbers; a page that holds one has it in its first eight bytes. 0 is a page of zeroes.
+
+use overdrive_sys::Errno;
+pub(crate) use overdrive_sys::page_io::Done;
+use overdrive_sys::page_map::Anonymous;
+pub(crate) use overdrive_sys::uffd::UserfaultError;
+use overdrive_sys::uffd::{Offers, PAGE};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
+use std::ops::{Add, Range};
+use std::time::Duration;
+
+/// Where staging frames are, and where they are thrown away.
+pub(crate) const FRAMES: u64 = 1 << 40;
+const TRASH: u64 = 2 << 40;
+
+thread_local! {
+    static KERNEL: RefCell<Kernel> = RefCell::new(Kernel::default());
+    static PAGES: RefCell<BTreeMap<u64, &'static [u8]>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Looks at the kernel or changes it.
+pub(crate) fn kernel<T>(work: impl FnOnce(&mut Kernel) -> T) -> T {
+    KERNEL.with_borrow_mut(work)
+}
+
+/// A page that holds a number.
+pub(crate) fn page_of(content: u64) -> &'static [u8] {
+    PAGES.with_borrow_mut(|pages| {
+        *pages.entry(content).or_insert_with(|| {
+            let mut page = vec![0; PAGE as usize];
+            page[..8].copy_from_slice(&content.to_ne_bytes());
+            &*page.leak()
+        })
+    })
+}
+
+fn content_of(page: &[u8]) -> u64 {
+    u64::from_ne_bytes(page[..8].try_into().expect("eight bytes"))
+}
+
+/// The time, which stands still until a test says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Instant(Duration);
+
+impl Instant {
+    pub(crate) fn now() -> Self {
+        Self(kernel(|kernel| kernel.time))
+    }
+
+    pub(crate) fn since_start(self) -> Duration {
+        self.0
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        Self::now().duration_since(*self)
+    }
+
+    pub(crate) fn duration_since(&self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, more: Duration) -> Self {
+        Self(self.0 + more)
+    }
+}
+
+/// What stands at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Standing {
+    Content(u64),
+    /// Whoever touches it gets SIGBUS.
+    Poison,
+}
+
+/// A message not read yet.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Told {
+    Fault { address: u64, write: bool },
+    Remove(Range<u64>),
+    Unmap(Range<u64>),
+    Remap { from: u64, to: u64, length: u64 },
+    Fork(usize),
+}
+
+/// The memory of one process.
+#[derive(Debug, Clone, Default, Hash)]
+pub(crate) struct Memory {
+    pub(crate) standing: BTreeMap<u64, Standing>,
+    /// Pages that are mapped, and whether their faults are handed over.
+    pub(crate) mapped: BTreeMap<u64, bool>,
+    /// Pages that cannot be moved: pinned, or shared with another process.
+    pub(crate) pinned: BTreeSet<u64>,
+    pub(crate) shared: BTreeSet<u64>,
+    /// Threads whose call is being told: nothing is put in place or taken meanwhile.
+    pub(crate) changing: u32,
+    pub(crate) faults: VecDeque<Told>,
+    pub(crate) events: VecDeque<Told>,
+    /// Threads that wait for a page, and where.
+    pub(crate) waiting: BTreeMap<usize, u64>,
+    pub(crate) dead: bool,
+    /// The reader was not told yet that there is something to read.
+    pub(crate) untold: bool,
+}
+
+impl Memory {
+    pub(crate) fn tell(&mut self, message: Told) {
+        self.untold = true;
+        match message {
+            Told::Fault { .. } => self.faults.push_back(message),
+            _ => {
+                self.changing += 1;
+                self.events.push_back(message);
+            }
+        }
+    }
+
+    fn put(&mut self, address: u64, standing: Standing) -> Result<(), Errno> {
+        if self.dead {
+            return Err(Errno::SRCH);
+        }
+        if self.changing > 0 {
+            return Err(Errno::AGAIN);
+        }
+        if self.mapped.get(&address) != Some(&true) {
+            return Err(Errno::NOENT);
+        }
+        if self.standing.contains_key(&address) {
+            return Err(Errno::EXIST);
+        }
+        self.standing.insert(address, standing);
+        Ok(())
+    }
+
+    fn wake(&mut self, range: Range<u64>) {
+        self.faults.retain(|told| !matches!(told, Told::Fault { address, .. } if range.contains(address)));
+        self.waiting.retain(|_, address| !range.contains(address));
+    }
+}
+
+/// A write on its way: where to, from which frames, and what stood there when it began.
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Writing {
+    pub(crate) token: u32,
+    pub(crate) offset: u64,
+    pub(crate) frames: Vec<u64>,
+    pub(crate) contents: Vec<u64>,
+}
+
+/// A read on its way.
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Reading {
+    pub(crate) slot: u32,
+    pub(crate) offset: u64,
+    pub(crate) length: u32,
+}
+
+/// Everything.
+#[derive(Debug, Clone, Default, Hash)]
+pub(crate) struct Kernel {
+    pub(crate) time: Duration,
+    /// The process, then its children in the order of their birth.
+    pub(crate) memories: Vec<Memory>,
+    /// What stands in staging frames and in the trash.
+    pub(crate) frames: BTreeMap<u64, u64>,
+    pub(crate) store: BTreeMap<u64, u64>,
+    pub(crate) reading: Vec<Reading>,
+    pub(crate) writing: Vec<Writing>,
+    pub(crate) done: VecDeque<(u32, bool, i32)>,
+    pub(crate) watched: BTreeMap<u32, usize>,
+    pub(crate) landing: BTreeMap<u32, Vec<u64>>,
+}
+
+impl Kernel {
+    /// A read ends; `sound` or with EIO.
+    pub(crate) fn end_read(&mut self, index: usize, sound: bool) {
+        let read = self.reading.remove(index);
+        let pages = u64::from(read.length) / PAGE;
+        let slots = (0..pages).map(|page| read.offset + page * PAGE);
+        let brought = slots.map(|slot| self.store.get(&slot).copied().unwrap_or(u64::MAX)).collect();
+        self.landing.insert(read.slot, brought);
+        self.done.push_back((read.slot, false, if sound { read.length as i32 } else { -5 }));
+    }
+
+    /// A write ends; `sound`, or with half of it done.
+    pub(crate) fn end_write(&mut self, index: usize, sound: bool) {
+        let write = self.writing.remove(index);
+        let now: Vec<_> = write.frames.iter().filter_map(|frame| self.frames.get(frame).copied()).collect();
+        assert_eq!(now, write.contents, "a frame was changed or given back while it was written");
+        let whole = write.contents.len();
+        let count = if sound { whole } else { whole / 2 };
+        for (index, &content) in write.contents.iter().enumerate() {
+            // What was not written leaves nothing of worth behind.
+            self.store
+                .insert(write.offset + index as u64 * PAGE, if index < count { content } else { u64::MAX });
+        }
+        self.done.push_back((write.token, true, count as i32 * PAGE as i32));
+    }
+}
+
+/// Names a child's memory.
+#[derive(Debug)]
+pub(crate) struct Descriptor(usize);
+
+/// As [`overdrive_sys::uffd::Message`].
+#[derive(Debug)]
+pub(crate) enum Message {
+    Fault { address: u64, write: bool, protected: bool, thread: u32 },
+    Fork(Descriptor),
+    Remap { from: u64, to: u64, length: u64 },
+    Remove(Range<u64>),
+    Unmap(Range<u64>),
+}
+
+/// Stands for the trait of the standard library.
+pub(crate) trait AsFd {
+    fn as_fd(&self) -> usize;
+}
+
+/// As [`overdrive_sys::uffd::Userfault`].
+#[derive(Debug)]
+pub(crate) struct Userfault {
+    memory: usize,
+}
+
+impl AsFd for Userfault {
+    fn as_fd(&self) -> usize {
+        self.memory
+    }
+}
+
+impl Userfault {
+    pub(crate) fn new() -> Result<Self, UserfaultError> {
+        Ok(Self { memory: 0 })
+    }
+
+    pub(crate) fn without_events() -> Result<Self, UserfaultError> {
+        Self::new()
+    }
+
+    #[allow(clippy::needless_pass_by_value, reason = "a descriptor is given away")]
+    pub(crate) fn of_child(&self, descriptor: Descriptor) -> Self {
+        Self { memory: descriptor.0 }
+    }
+
+    pub(crate) fn offers(&self) -> Offers {
+        Offers { moves: true, poison: true, thread_id: false }
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Memory) -> T) -> T {
+        kernel(|kernel| work(&mut kernel.memories[self.memory]))
+    }
+
+    pub(crate) fn take_over(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.with(|memory| memory.mapped.range_mut(range).for_each(|(_, registered)| *registered = true));
+        Ok(())
+    }
+
+    pub(crate) fn unregister(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.with(|memory| memory.mapped.range_mut(range).for_each(|(_, registered)| *registered = false));
+        Ok(())
+    }
+
+    fn put_all(&self, target: u64, contents: &[Standing], wake: bool) -> Result<u64, Errno> {
+        self.with(|memory| {
+            let mut done = 0;
+            for &standing in contents {
+                match memory.put(target + done, standing) {
+                    Ok(()) => done += PAGE,
+                    Err(errno) if done == 0 => return Err(errno),
+                    Err(_) => break,
+                }
+            }
+            if wake {
+                memory.wake(target..target + done);
+            }
+            Ok(done)
+        })
+    }
+
+    pub(crate) fn copy(&self, target: u64, pages: &[u8], wake: bool) -> Result<u64, Errno> {
+        let page = |page| Standing::Content(content_of(page));
+        self.put_all(target, &pages.chunks_exact(PAGE as usize).map(page).collect::<Vec<_>>(), wake)
+    }
+
+    pub(crate) fn zero(&self, target: u64, length: u64) -> Result<u64, Errno> {
+        self.put_all(target, &vec![Standing::Content(0); (length / PAGE) as usize], true)
+    }
+
+    pub(crate) fn poison(&self, target: u64, length: u64) -> Result<u64, Errno> {
+        self.put_all(target, &vec![Standing::Poison; (length / PAGE) as usize], false)
+    }
+
+    pub(crate) fn move_pages(&self, target: u64, source: u64, length: u64) -> Result<u64, Errno> {
+        kernel(|kernel| {
+            if source >= FRAMES {
+                // From a frame into the trash, which tells nobody.
+                for offset in (0..length).step_by(PAGE as usize) {
+                    if let Some(content) = kernel.frames.remove(&(source + offset)) {
+                        kernel.frames.insert(target + offset, content);
+                    }
+                }
+                return Ok(length);
+            }
+            let memory = &mut kernel.memories[self.memory];
+            if memory.changing > 0 {
+                return Err(Errno::AGAIN);
+            }
+            for offset in (0..length).step_by(PAGE as usize) {
+                let address = source + offset;
+                let refused = match memory.standing.get(&address) {
+                    _ if memory.mapped.get(&address) != Some(&true) => Errno::INVAL,
+                    None => continue,
+                    Some(Standing::Poison) => Errno::FAULT,
+                    _ if memory.pinned.contains(&address) || memory.shared.contains(&address) => Errno::BUSY,
+                    _ if kernel.frames.contains_key(&(target + offset)) => Errno::EXIST,
+                    Some(&Standing::Content(content)) => {
+                        memory.standing.remove(&address);
+                        kernel.frames.insert(target + offset, content);
+                        continue;
+                    }
+                };
+                return if offset > 0 { Ok(offset) } else { Err(refused) };
+            }
+            Ok(length)
+        })
+    }
+
+    pub(crate) fn write_protect(&self, range: Range<u64>, _: bool) -> Result<(), Errno> {
+        self.with(|memory| match memory.mapped.get(&range.start) {
+            _ if memory.changing > 0 => Err(Errno::AGAIN),
+            Some(true) => Ok(()),
+            _ => Err(Errno::NOENT),
+        })
+    }
+
+    pub(crate) fn wake(&self, target: u64, length: u64) -> Result<(), Errno> {
+        self.with(|memory| memory.wake(target..target + length));
+        Ok(())
+    }
+
+    pub(crate) fn read_messages(&self, limit: usize, mut each: impl FnMut(Message)) -> Result<usize, Errno> {
+        let mut count = 0;
+        while count < limit {
+            let told = self.with(|memory| memory.faults.pop_front().or_else(|| memory.events.pop_front()));
+            let Some(told) = told else { break };
+            each(match told {
+                Told::Fault { address, write } => {
+                    Message::Fault { address, write, protected: false, thread: 0 }
+                }
+                Told::Remove(range) => Message::Remove(range),
+                Told::Unmap(range) => Message::Unmap(range),
+                Told::Remap { from, to, length } => Message::Remap { from, to, length },
+                Told::Fork(child) => Message::Fork(Descriptor(child)),
+            });
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+/// As [`overdrive_sys::page_map::PageMap`].
+#[derive(Debug)]
+pub(crate) struct PageMap;
+
+impl PageMap {
+    pub(crate) fn open() -> Result<Self, Errno> {
+        Ok(Self)
+    }
+
+    pub(crate) fn present(&self, address: u64, pages: usize) -> Result<u64, Errno> {
+        kernel(|kernel| {
+            let there = |address: u64| match address {
+                FRAMES.. => kernel.frames.contains_key(&address),
+                _ => kernel.memories[0].standing.contains_key(&address),
+            };
+            Ok((0..pages as u64)
+                .filter(|page| there(address + page * PAGE))
+                .fold(0, |bits, page| bits | 1 << page))
+        })
+    }
+}
+
+/// As [`overdrive_sys::page_map::for_each_anonymous`].
+pub(crate) fn for_each_anonymous(mut each: impl FnMut(Anonymous)) -> Result<(), Errno> {
+    let pages: Vec<u64> = kernel(|kernel| kernel.memories[0].mapped.keys().copied().collect());
+    for run in pages.chunk_by(|one, next| one + PAGE == *next) {
+        each(Anonymous { range: run[0]..run[run.len() - 1] + PAGE, writable: true, is_stack: false });
+    }
+    Ok(())
+}
+
+/// As [`overdrive_sys::page_map::anonymous_pages`].
+pub(crate) fn anonymous_pages() -> Result<u64, Errno> {
+    Ok(kernel(|kernel| kernel.memories[0].standing.len() + kernel.frames.len()) as u64)
+}
+
+/// As [`overdrive_sys::frames::Frames`].
+#[derive(Debug)]
+pub(crate) struct Frames {
+    base: u64,
+    count: usize,
+    filled: BTreeSet<u32>,
+}
+
+impl Frames {
+    pub(crate) fn new(count: usize, _: &Userfault) -> Result<Self, Errno> {
+        let base = kernel(|kernel| {
+            // The first that are made are for staging; a marker tells the two apart.
+            let first = kernel.landing.insert(u32::MAX, Vec::new()).is_none();
+            if first { FRAMES } else { TRASH }
+        });
+        Ok(Self { base, count, filled: BTreeSet::new() })
+    }
+
+    pub(crate) fn extent(&self) -> Range<u64> {
+        self.base..self.base + self.count as u64 * PAGE
+    }
+
+    pub(crate) fn address(&self, frame: u32) -> u64 {
+        assert!((frame as usize) < self.count);
+        self.base + u64::from(frame) * PAGE
+    }
+
+    pub(crate) fn note_filled(&mut self, frame: u32) {
+        self.filled.insert(frame);
+    }
+
+    pub(crate) fn note_empty(&mut self, frames: Range<u32>) {
+        self.filled.retain(|frame| !frames.contains(frame));
+    }
+
+    pub(crate) fn page(&self, frame: u32) -> &[u8] {
+        assert!(self.filled.contains(&frame), "frame {frame} is empty");
+        let content = kernel(|kernel| kernel.frames.get(&self.address(frame)).copied());
+        page_of(content.expect("a frame that is noted as filled has a page"))
+    }
+
+    pub(crate) fn release_front(&mut self, count: usize) -> Result<(), Errno> {
+        self.note_empty(0..count as u32);
+        let range = self.base..self.base + count as u64 * PAGE;
+        kernel(|kernel| kernel.frames.retain(|address, _| !range.contains(address)));
+        Ok(())
+    }
+}
+
+/// As [`overdrive_sys::page_io::PageIo`].
+#[derive(Debug)]
+pub(crate) struct PageIo {
+    landed: BTreeMap<u32, Vec<u8>>,
+    offsets: BTreeMap<u32, u64>,
+}
+
+impl PageIo {
+    pub(crate) fn new(_: File, _: u32, _: usize, _: u32, _: usize) -> Result<Self, Errno> {
+        Ok(Self { landed: BTreeMap::new(), offsets: BTreeMap::new() })
+    }
+
+    pub(crate) fn watch(&mut self, number: u32, memory: usize) -> Result<(), Errno> {
+        kernel(|kernel| kernel.watched.insert(number, memory));
+        Ok(())
+    }
+
+    pub(crate) fn unwatch(&mut self, number: u32) -> Result<(), Errno> {
+        kernel(|kernel| kernel.watched.remove(&number));
+        Ok(())
+    }
+
+    pub(crate) fn read(&mut self, slot: u32, offset: u64, length: u32) -> Result<(), Errno> {
+        self.landed.remove(&slot);
+        self.offsets.insert(slot, offset);
+        kernel(|kernel| {
+            assert!(kernel.reading.iter().all(|read| read.slot != slot), "slot {slot} is being read into");
+            kernel.reading.push(Reading { slot, offset, length });
+        });
+        Ok(())
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        token: u32,
+        offset: u64,
+        frames: &Frames,
+        list: &[u32],
+    ) -> Result<(), Errno> {
+        let contents: Vec<_> = list.iter().map(|&frame| content_of(frames.page(frame))).collect();
+        let frames = list.iter().map(|&frame| frames.address(frame)).collect();
+        kernel(|kernel| {
+            assert!(kernel.writing.iter().all(|write| write.token != token), "write {token} is in flight");
+            for page in 0..contents.len() as u64 {
+                // Until it is over, nobody may rely on what is there.
+                kernel.store.insert(offset + page * PAGE, u64::MAX);
+            }
+            kernel.writing.push(Writing { token, offset, frames, contents });
+        });
+        Ok(())
+    }
+
+    pub(crate) fn submit(&mut self, _: Option<Duration>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    pub(crate) fn next_done(&mut self) -> Option<Done> {
+        let told = kernel(|kernel| {
+            let Kernel { watched, memories, .. } = kernel;
+            watched.iter().find_map(|(&number, &memory)| {
+                std::mem::take(&mut memories[memory].untold).then_some(Done::Messages(number))
+            })
+        });
+        told.or_else(|| {
+            let (index, is_write, result) = kernel(|kernel| kernel.done.pop_front())?;
+            if is_write {
+                return Some(Done::Write { token: index, result });
+            }
+            let brought = kernel(|kernel| kernel.landing.remove(&index)).unwrap_or_default();
+            let bytes = brought.iter().flat_map(|&content| page_of(content)).copied().collect();
+            self.landed.insert(index, bytes);
+            Some(Done::Read { slot: index, result })
+        })
+    }
+
+    pub(crate) fn landing(&mut self, slot: u32) -> &[u8] {
+        self.landing_mut(slot).1
+    }
+
+    pub(crate) fn landing_mut(&mut self, slot: u32) -> (u64, &mut [u8]) {
+        let page = self.landed.get_mut(&slot).expect("a read that is over");
+        (self.offsets[&slot], page.as_mut_slice())
+    }
+
+    pub(crate) fn landing_extent(&self) -> Range<u64> {
+        4 << 40..5 << 40
+    }
+}
