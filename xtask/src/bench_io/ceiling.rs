@@ -1,70 +1,95 @@
 //! What needs no drive: the ring's own ceiling, and how two workers on two CPUs compare with one.
 
-use super::{Bar, process, stats::Spread};
+use super::{Bar, Demand, process, stats::Spread};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// No-operations a second with every latency recorded.
-const NOPS_PER_S: f64 = 10e6;
-/// Two workers that share nothing: at least so many times one.
-const SCALING: f64 = 1.9;
-/// A device without surprises for each of them, as long in virtual time as takes some seconds.
+/// A device without surprises for each of two workers, as long in virtual time as takes some seconds.
 const SIMULATED: &str = "sim:channels=8,per_kib=0ns";
 
-/// Measures and returns the bars. `file` is anything that can be opened: no-operations do not touch it.
-pub(super) fn bars(binary: &Path, file: &Path, repeats: usize, stop: &AtomicBool) -> Result<Vec<Bar>> {
-    let file = file.display().to_string();
-    let nop = |workers: &str| {
-        let arguments = ["run", &file, "--engine", "nop", "--iodepth", "128", "--numjobs", workers];
-        let times = ["--runtime", "2s", "--ramp-time", "200ms", "--json"];
-        iops(binary, &[&arguments[..], &times].concat(), stop)
-    };
-    let sim = |workers: &str| {
-        let arguments = ["run", SIMULATED, "--iodepth", "16", "--numjobs", workers, "--ramp-time", "0s"];
-        simulated(binary, &[&arguments[..], &["--runtime", "60s", "--json"]].concat(), stop)
-    };
-    let (mut nops, mut nop_scaling, mut sim_scaling) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..repeats {
-        let (one, two) = (nop("1")?, nop("2")?);
-        nops.push(one);
-        nop_scaling.push(two / one);
-        let (one, two) = (sim("1")?, sim("2")?);
-        sim_scaling.push(two / one);
-        println!(
-            "  nop {:.2} M/s, two workers {:.2} times; sim {:.2} M/s, two workers {:.2} times",
-            nops[nops.len() - 1] / 1e6,
-            nop_scaling[nop_scaling.len() - 1],
-            one / 1e6,
-            sim_scaling[sim_scaling.len() - 1]
-        );
-    }
-    let bar = |name: &str, values: Vec<f64>, limit| {
-        let value = Spread::of(values.into_iter()).median;
-        Bar { name: name.to_owned(), value, operator: ">=", limit }
-    };
-    Ok(vec![
-        bar("nop-million-per-s", nops.iter().map(|nops| nops / 1e6).collect(), NOPS_PER_S / 1e6),
-        bar("nop-two-workers", nop_scaling, SCALING),
-        bar("sim-two-workers", sim_scaling, SCALING),
-    ])
+/// No-operations a second with every latency recorded; two workers that share nothing, at least so many times
+/// one.
+const NOP: [Demand<&str>; 2] = [("million-per-s", ">=", 10.0), ("two-workers", ">=", 1.9)];
+const SIM: [Demand<&str>; 1] = [("two-workers", ">=", 1.9)];
+
+/// What a ceiling is held to: of no-operations, or else of the simulated device.
+pub(super) fn demands(name: &str) -> &'static [Demand<&'static str>] {
+    if name == "nop" { &NOP } else { &SIM }
 }
 
-fn iops(binary: &Path, arguments: &[&str], stop: &AtomicBool) -> Result<f64> {
-    let record = record(binary, arguments, stop)?;
-    record.pointer("/workloads/0/outcome/iops").and_then(Value::as_f64).context("no IOPS in the record")
+/// Measures one ceiling with one worker and with two, in turn.
+pub(super) fn bars(binary: &Path, name: &str, repeats: usize, stop: &AtomicBool) -> Result<Vec<Bar>> {
+    let rate =
+        |workers| if name == "nop" { nops(binary, workers, stop) } else { simulated(binary, workers, stop) };
+    let (mut rates, mut scaling) = (Vec::new(), Vec::new());
+    for repeat in 0..repeats {
+        let (one, two) = if repeat.is_multiple_of(2) {
+            let one = rate("1")?;
+            (one, rate("2")?)
+        } else {
+            let two = rate("2")?;
+            (rate("1")?, two)
+        };
+        println!("  {name} run {} {:.2} M/s, two workers {:.3} times", repeat + 1, one / 1e6, two / one);
+        rates.push(one / 1e6);
+        scaling.push(two / one);
+    }
+    let (rates, scaling) = (Spread::of(rates.into_iter()), Spread::of(scaling.into_iter()));
+    println!("  {name}: {rates} M/s, two workers {scaling} times");
+    let bar = |&(figure, operator, limit): &Demand<&str>| Bar {
+        name: format!("{name}-{figure}"),
+        value: if figure == "two-workers" { scaling.median } else { rates.median },
+        operator,
+        limit,
+    };
+    Ok(demands(name).iter().map(bar).collect())
+}
+
+/// What two threads that only count do, in counts of one: no two workers can do better on this machine. CPUs
+/// that share a core, or a host that is busy, show here first.
+pub(super) fn machine_scaling() -> f64 {
+    let counts = |threads: usize| -> u64 {
+        let count = || {
+            let (end, mut counted, mut state) = (Instant::now() + Duration::from_millis(500), 0_u64, 1_u64);
+            while Instant::now() < end {
+                for _ in 0..100_000 {
+                    state =
+                        std::hint::black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+                }
+                counted += 1;
+            }
+            counted
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(count)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or(0)).sum()
+        })
+    };
+    let one = counts(1).max(1);
+    counts(2) as f64 / one as f64
 }
 
 /// I/Os for each second that simulating them took; virtual time says nothing about that.
-fn simulated(binary: &Path, arguments: &[&str], stop: &AtomicBool) -> Result<f64> {
+fn simulated(binary: &Path, workers: &str, stop: &AtomicBool) -> Result<f64> {
+    let arguments = ["run", SIMULATED, "--iodepth", "16", "--numjobs", workers, "--ramp-time", "0s"];
     let began = Instant::now();
-    let record = record(binary, arguments, stop)?;
+    let record = record(binary, &[&arguments[..], &["--runtime", "60s", "--json"]].concat(), stop)?;
     let took_s = began.elapsed().as_secs_f64();
     let ios = record.pointer("/workloads/0/outcome/ios").and_then(Value::as_f64);
     Ok(ios.context("no I/Os in the record")? / took_s)
+}
+
+/// No-operations a second. The target is anything that can be opened: they do not touch it.
+fn nops(binary: &Path, workers: &str, stop: &AtomicBool) -> Result<f64> {
+    let file = binary.display().to_string();
+    let arguments = ["run", &file, "--engine", "nop", "--iodepth", "128", "--numjobs", workers];
+    let times = ["--runtime", "2s", "--ramp-time", "200ms", "--json"];
+    let record = record(binary, &[&arguments[..], &times].concat(), stop)?;
+    record.pointer("/workloads/0/outcome/iops").and_then(Value::as_f64).context("no IOPS in the record")
 }
 
 fn record(binary: &Path, arguments: &[&str], stop: &AtomicBool) -> Result<Value> {
