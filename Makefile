@@ -49,6 +49,7 @@ check: setup-build ## formatting, lints, tidy, documentation, licenses
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings
 	$(CARGO) xtask tidy
+	CARGO_TARGET_DIR=$(abspath $(TARGET_DIR)) $(CARGO) check --manifest-path fuzz/Cargo.toml --no-default-features --locked --quiet
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --document-private-items --locked --quiet
 	@$(MAKE) --no-print-directory deny
 

@@ -1,17 +1,93 @@
-//! Every input in the fuzz corpora goes through its parser again: none may panic, and what was found stays found.
+//! Every input in the fuzz corpora goes through its parser again, whole and damaged: none may panic, and what was
+//! found stays found.
 
+use overdrive_base::rng::Rng;
 use overdrive_host::root::garble::garble;
 use overdrive_host::{Root, audit};
 use overdrive_report::record::Record;
 use overdrive_report::{render, verdict};
 use std::path::Path;
 
+/// Words that parsers look for, and numbers at the edges.
+const PIECES: [&str; 32] = [
+    "0",
+    "-1",
+    "1",
+    "100",
+    "101",
+    "255",
+    "4096",
+    "65536",
+    "4294967296",
+    "18446744073709551615",
+    "1e400",
+    "nan",
+    "k",
+    "G",
+    "%",
+    ":",
+    "/",
+    ",",
+    "=",
+    "\n",
+    "[x]\n",
+    "[global]\n",
+    "${A}",
+    "\"",
+    "\\",
+    "{",
+    "}",
+    "\u{0}",
+    "\u{fffd}",
+    "-",
+    " ",
+    "include ",
+];
+
+/// The text with a few places cut, doubled, swapped or overwritten; the same for the same state of `rng`.
+fn damaged(text: &str, rng: &mut Rng) -> String {
+    let mut chars: Vec<char> = text.chars().collect();
+    for _ in 0..=rng.below(4) {
+        let place = |rng: &mut Rng, length: usize| rng.below(length as u64 + 1) as usize;
+        let at = place(rng, chars.len());
+        let to = (at + place(rng, 12)).min(chars.len());
+        match rng.below(5) {
+            0 => drop(chars.drain(at..to)),
+            1 => {
+                let copy: Vec<char> = chars[at..to].to_vec();
+                chars.splice(at..at, copy);
+            }
+            2 => chars.truncate(at.max(1)),
+            3 => {
+                let other = place(rng, chars.len());
+                if at < chars.len() && other < chars.len() {
+                    chars.swap(at, other);
+                }
+            }
+            _ => {
+                let piece = PIECES[rng.below(PIECES.len() as u64) as usize];
+                chars.splice(at..to, piece.chars());
+            }
+        }
+    }
+    chars.into_iter().collect()
+}
+
 fn replay(target: &str, parse: impl Fn(&str)) {
+    replay_and_damage(target, 500, parse);
+}
+
+/// Each input, and so many damaged ones made of it.
+fn replay_and_damage(target: &str, times: u64, parse: impl Fn(&str)) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let inputs: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(inputs.len() >= 2, "{} has no corpus", folder.display());
     for input in inputs {
-        parse(&String::from_utf8_lossy(&std::fs::read(&input).unwrap()));
+        let text = String::from_utf8_lossy(&std::fs::read(&input).unwrap()).into_owned();
+        parse(&text);
+        for seed in 0..times {
+            parse(&damaged(&text, &mut Rng::new(seed)));
+        }
     }
 }
 
@@ -50,7 +126,7 @@ fn other_tools_lines() {
 
 #[test]
 fn records() {
-    replay("record", |text| {
+    replay_and_damage("record", 40, |text| {
         let Ok(mut record) = Record::from_json(text) else { return };
         verdict::judge_all(&mut record);
         drop(render::text::record(&record, render::text::TextOptions::default()));
@@ -60,7 +136,7 @@ fn records() {
 
 #[test]
 fn captured_hosts() {
-    replay("host_capture", |text| {
+    replay_and_damage("host_capture", 10, |text| {
         if let Ok(root) = Root::from_capture(text) {
             let _ = audit::of_everything(&root);
         }
