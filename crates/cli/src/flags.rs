@@ -20,7 +20,9 @@ pub(crate) use density::{DensityBacking, DensityFlags, DensityJudge, DensityKind
 pub(crate) use extend::{
     BackendFlag, ExtendFlags, ExtendWords, LaunchFlags, StatusFlags as ExtendStatusFlags, TopFlags,
 };
-pub(crate) use front::{DiskspdFlags, ForeignFlags, FrontFlags, OutputFormat, SpdkPerfFlags, in_order};
+pub(crate) use front::{
+    DiskspdFlags, ForeignFlags, FrontFlags, LiveFlag, OutputFormat, SpdkPerfFlags, in_order,
+};
 use overdrive_base::size::parse_size;
 use overdrive_base::time::parse_duration;
 use overdrive_io::job::words::{WordError, parse_bssplit, parse_distribution};
@@ -170,7 +172,7 @@ Examples:
 
 /// Options are spelled as fio spells them.
 #[derive(Debug, Args)]
-#[command(after_help = RUN_EXAMPLES)]
+#[command(after_help = RUN_EXAMPLES, term_width = 80)]
 pub(crate) struct RunFlags {
     /// Block devices, files, NVMe character devices (/dev/ng0n1), or sim[:KEY=VALUE,...], over which workers
     /// are dealt out; or one fio job file
@@ -191,12 +193,6 @@ pub(crate) struct RunFlags {
     /// Workers over all targets, each on a CPU of its own as long as there are enough [default: one a target]
     #[arg(long, value_name = "N")]
     pub(crate) numjobs: Option<u32>,
-    #[command(flatten)]
-    pub(crate) pattern: PatternFlags,
-    #[command(flatten)]
-    pub(crate) pace: PaceFlags,
-    #[command(flatten)]
-    pub(crate) search: SearchFlags,
     /// Check content: write stamped blocks and read them back, or only read back (same --seed)
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) verify: Option<VerifyFlag>,
@@ -205,7 +201,7 @@ pub(crate) struct RunFlags {
     pub(crate) outliers: u32,
     /// The path an operation takes; nop does nothing, to find the ring's own ceiling [default: io_uring, for
     /// sim: sim, for /dev/ng*: io_uring_cmd]
-    #[arg(long, alias = "engine", value_enum)]
+    #[arg(long, alias = "engine", value_enum, value_name = "ENGINE")]
     pub(crate) ioengine: Option<EngineFlag>,
     /// How long is measured
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
@@ -233,6 +229,12 @@ pub(crate) struct RunFlags {
     #[command(flatten)]
     pub(crate) access: AccessFlags,
     #[command(flatten)]
+    pub(crate) pattern: PatternFlags,
+    #[command(flatten)]
+    pub(crate) pace: PaceFlags,
+    #[command(flatten)]
+    pub(crate) search: SearchFlags,
+    #[command(flatten)]
     pub(crate) writes: WriteFlags,
     #[command(flatten)]
     pub(crate) queue: QueueFlags,
@@ -244,6 +246,7 @@ pub(crate) struct RunFlags {
 
 /// Which blocks, in which order.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Blocks and their order")]
 pub(crate) struct PatternFlags {
     /// Several block sizes with their shares, such as 4k/60:64k/40
     #[arg(long, value_name = "SIZE/PERCENT:...", value_parser = parse_split)]
@@ -266,6 +269,9 @@ pub(crate) struct PatternFlags {
     /// Which blocks are preferred: random, zipf:THETA, pareto:H, normal:DEVIATION, zoned:ACCESS/SIZE:...
     #[arg(long, alias = "random_distribution", value_name = "LAW", value_parser = parse_distribution)]
     pub(crate) random_distribution: Option<Distribution>,
+    /// Of random offsets, draw this share; the others go on where the I/O before ended
+    #[arg(long, alias = "percentage_random", value_name = "PERCENT", default_value_t = 100)]
+    pub(crate) percentage_random: u8,
     /// Visit each block once before any comes again (fio does unless norandommap is set)
     #[arg(long, alias = "random_map")]
     pub(crate) random_map: bool,
@@ -273,6 +279,7 @@ pub(crate) struct PatternFlags {
 
 /// When I/Os are due. With a rate the loop is open: arrivals keep their schedule whatever the target does.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Pace")]
 pub(crate) struct PaceFlags {
     /// I/Os a second of each worker
     #[arg(long, alias = "rate_iops", value_name = "N", conflicts_with = "rate")]
@@ -345,16 +352,23 @@ pub(crate) enum ReadWrite {
 /// Engines a user may name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EngineFlag {
+    /// The kernel's ring, with every speed-up it grants
     #[value(name = "io_uring")]
     IoUring,
     /// NVMe commands past the block layer, on a character device such as /dev/ng0n1
     #[value(name = "io_uring_cmd", alias = "uring-cmd")]
     IoUringCmd,
+    /// preadv2 and pwritev2, one I/O at a time
     Pvsync2,
+    /// pread and pwrite, one I/O at a time
     Psync,
+    /// The kernel's older asynchronous I/O
     Libaio,
+    /// Copies from and to the mapped file, through the page cache
     Mmap,
+    /// A device in memory and virtual time
     Sim,
+    /// The ring without I/O
     Nop,
 }
 

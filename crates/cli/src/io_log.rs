@@ -5,8 +5,11 @@
 //! 1; a line is the time in milliseconds, the value, the direction (0 read, 1 write, 2 trim), the block size
 //! (0 for a window), the offset where asked for, and the priority, which is 0.
 
+mod histograms;
+
 use crate::exit::Refused;
 use anyhow::{Context, Result};
+use histograms::Histograms;
 use overdrive_io::front::Logs;
 use overdrive_io::iolog::{Block, Entry, Sink, Window, Windows, io_log};
 use std::collections::BTreeMap;
@@ -43,13 +46,22 @@ impl IoLogs {
             kinds.into_iter().filter_map(|(figure, prefix)| Some((figure, prefix.as_ref()?)))
         {
             let numbers = (!spec.shared).then(|| first..first + workers);
-            files.push((figure, create(figure, prefix, numbers)?));
+            files.push((figure, create(figure.name(), "log", prefix, numbers)?));
         }
-        if files.is_empty() {
+        let histograms = match &spec.histogram {
+            Some(prefix) => {
+                let numbers = (!spec.shared).then(|| first..first + workers);
+                let window = spec.histogram_window.unwrap_or(Duration::from_secs(1));
+                let files = create("hist", "hlog", prefix, numbers)?;
+                Some(Histograms::new(window, files).with_context(|| format!("writing {prefix}_hist"))?)
+            }
+            None => None,
+        };
+        if files.is_empty() && histograms.is_none() {
             return Ok(None);
         }
         let (sink, receiver) = io_log();
-        let writer = Writer { spec: spec.clone(), files, windows: BTreeMap::new() };
+        let writer = Writer { spec: spec.clone(), files, windows: BTreeMap::new(), histograms };
         let writer = std::thread::Builder::new()
             .name("io-log".to_owned())
             .spawn(move || writer.run(&receiver))
@@ -66,17 +78,22 @@ impl IoLogs {
     }
 }
 
-fn create(figure: Figure, prefix: &str, numbers: Option<Range<u32>>) -> Result<Vec<BufWriter<File>>> {
+/// `PREFIX_NAME.N.ENDING` for each number, or one file without it.
+fn create(
+    name: &str,
+    ending: &str,
+    prefix: &str,
+    numbers: Option<Range<u32>>,
+) -> Result<Vec<BufWriter<File>>> {
     let open = |name: String| -> Result<BufWriter<File>> {
         let path = PathBuf::from(name);
         let file = File::create(&path)
             .map_err(|error| Refused(format!("{}: cannot write a log there: {error}", path.display())))?;
         Ok(BufWriter::with_capacity(1 << 16, file))
     };
-    let name = figure.name();
     match numbers {
-        None => Ok(vec![open(format!("{prefix}_{name}.log"))?]),
-        Some(numbers) => numbers.map(|number| open(format!("{prefix}_{name}.{number}.log"))).collect(),
+        None => Ok(vec![open(format!("{prefix}_{name}.{ending}"))?]),
+        Some(numbers) => numbers.map(|number| open(format!("{prefix}_{name}.{number}.{ending}"))).collect(),
     }
 }
 
@@ -124,6 +141,7 @@ struct Writer {
     spec: Logs,
     files: Vec<(Figure, Vec<BufWriter<File>>)>,
     windows: BTreeMap<u32, Windows>,
+    histograms: Option<Histograms>,
 }
 
 impl Writer {
@@ -132,6 +150,9 @@ impl Writer {
         let mut lost = 0;
         for block in receiver {
             lost += block.lost;
+            if let Some(histograms) = &mut self.histograms {
+                histograms.add(&block)?;
+            }
             match self.spec.window {
                 None => self.write_entries(&block)?,
                 Some(window) => self.write_windows(&block, window)?,
@@ -144,6 +165,9 @@ impl Writer {
         }
         for (_, files) in &mut self.files {
             files.iter_mut().try_for_each(BufWriter::flush)?;
+        }
+        if let Some(histograms) = &mut self.histograms {
+            histograms.finish()?;
         }
         Ok(lost)
     }
@@ -223,8 +247,8 @@ mod tests {
         logs.finish().unwrap();
         // The same files once more, with a writer of our own to hand a block to.
         let files = [Figure::Bandwidth, Figure::Iops, Figure::Latency]
-            .map(|figure| (figure, create(figure, &prefix, Some(1..3)).unwrap()));
-        let writer = Writer { spec, files: files.into(), windows: BTreeMap::new() };
+            .map(|figure| (figure, create(figure.name(), "log", &prefix, Some(1..3)).unwrap()));
+        let writer = Writer { spec, files: files.into(), windows: BTreeMap::new(), histograms: None };
         let (sender, receiver) = std::sync::mpsc::channel();
         sender.send(Block { worker: 1, entries, lost: 3 }).unwrap();
         drop(sender);

@@ -13,6 +13,7 @@ mod flags;
 mod guide;
 mod interrupt;
 mod io_log;
+mod live;
 mod open_target;
 mod output;
 mod progress;

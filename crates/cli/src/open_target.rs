@@ -142,7 +142,7 @@ fn cannot_open(spec: &str, error: &std::io::Error) -> Refused {
             "{spec}: no such file or device; wanted a block device, a file, or sim[:KEY=VALUE,...]"
         )),
         std::io::ErrorKind::PermissionDenied => Refused(format!(
-            "{spec}: permission denied; reading a block device takes root or its group (often 'disk')"
+            "{spec}: permission denied; wanted the right to read it (for a block device: root, or its group, often 'disk')"
         )),
         _ => Refused(format!("{spec}: {error}")),
     }
@@ -283,13 +283,19 @@ fn fit(place: &str, size: ScratchSize, room: &FileSystem) -> Result<(u64, Vec<St
                 format!("the scratch file has {}: a tenth of the file system stays free", format_size(most));
             Ok((most, vec![note]))
         }
-        ScratchSize::Asked(bytes) | ScratchSize::Usual(bytes) => refuse!(
-            "{place}: no room for {}: {} are free and a tenth of {} stays free; at most --size {}M fits",
-            format_size(bytes),
-            format_size(room.free_bytes),
-            format_size(room.total_bytes),
-            most / MIB
-        ),
+        ScratchSize::Asked(bytes) | ScratchSize::Usual(bytes) => {
+            let fits = if most < LEAST_BYTES {
+                format!("wanted room for at least {}", format_size(LEAST_BYTES))
+            } else {
+                format!("at most --size {}M fits", most / MIB)
+            };
+            refuse!(
+                "{place}: no room for {}: {} are free and a tenth of {} stays free; {fits}",
+                format_size(bytes),
+                format_size(room.free_bytes),
+                format_size(room.total_bytes)
+            )
+        }
     }
 }
 
@@ -327,7 +333,8 @@ mod tests {
         let error =
             fit(".", ScratchSize::Asked(4 * GIB), &room(100 * GIB, 12 * GIB)).unwrap_err().to_string();
         assert!(error.contains("at most --size 2048M fits"), "{error}");
-        assert!(fit(".", ScratchSize::Usual(GIB), &room(100 * GIB, 5 * GIB)).is_err());
+        let error = fit(".", ScratchSize::Usual(GIB), &room(100 * GIB, 5 * GIB)).unwrap_err().to_string();
+        assert!(error.contains("wanted room for at least 16 MiB"), "{error}");
         assert!(fit(".", ScratchSize::Asked(1), &room(100 * GIB, 50 * GIB)).is_err());
     }
 

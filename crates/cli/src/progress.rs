@@ -22,8 +22,17 @@ pub(crate) struct Progress {
 impl Progress {
     /// Progress through `steps` steps that take `planned` in all.
     pub(crate) fn new(steps: usize, planned: Duration) -> Self {
-        let live = std::io::stderr().is_terminal();
-        let bar = ProgressBar::with_draw_target(Some(1000), ProgressDrawTarget::stderr_with_hz(8));
+        let target = ProgressDrawTarget::stderr_with_hz(8);
+        Self::on(target, std::io::stderr().is_terminal(), steps, planned)
+    }
+
+    /// Progress that nobody is to see.
+    pub(crate) fn hidden() -> Self {
+        Self::on(ProgressDrawTarget::hidden(), false, 0, Duration::ZERO)
+    }
+
+    fn on(target: ProgressDrawTarget, live: bool, steps: usize, planned: Duration) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(1000), target);
         if let Ok(style) = ProgressStyle::with_template("{bar:12} {wide_msg}") {
             bar.set_style(style.progress_chars("=> "));
         }
@@ -61,6 +70,11 @@ impl Progress {
         let (number, steps, step) = (self.number, self.steps, &self.step);
         let left = format_duration(Duration::from_secs(left.as_secs()));
         self.bar.set_message(format!("{number}/{steps} {step}  {figure}  {left} left"));
+    }
+
+    /// Shows how far the current step is, and the rate of what was done in it so far.
+    pub(crate) fn tick_rate(&self, elapsed: Duration, ios: u64) {
+        self.tick(elapsed, &format!("{:.0} IOPS", ios as f64 / elapsed.as_secs_f64().max(0.001)));
     }
 
     /// Ends the current step with its result.

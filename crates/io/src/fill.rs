@@ -116,7 +116,7 @@ mod tests {
 
     fn setting(stop: bool) -> Setting {
         let clock = Clock::calibrate(Duration::from_millis(2));
-        Setting { cpus: Vec::new(), clock, stop: Arc::new(AtomicBool::new(stop)) }
+        Setting { cpus: Vec::new(), clock, stop: Arc::new(AtomicBool::new(stop)), live: false }
     }
 
     fn scratch(bytes: u64) -> Target {

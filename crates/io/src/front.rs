@@ -41,6 +41,10 @@ pub struct Logs {
     pub iops: Option<String>,
     /// Of the latency logs.
     pub latency: Option<String>,
+    /// Of the histogram logs, and the length of their windows.
+    pub histogram: Option<String>,
+    /// The length of a window of the histogram logs; a second if none is given.
+    pub histogram_window: Option<Duration>,
     /// A line for each window of this length instead of each I/O.
     pub window: Option<Duration>,
     /// The largest latency of a window instead of the mean.

@@ -147,6 +147,9 @@ pub struct JobSpec {
     pub access: Access,
     /// Which blocks random offsets prefer.
     pub distribution: Distribution,
+    /// Of random offsets, this share in per cent is drawn; the others go on where the operation before ended,
+    /// in the same direction.
+    pub random_percent: u8,
     /// Random offsets visit every block once before any comes again.
     pub random_map: bool,
     /// Bytes left out after each sequential operation.
@@ -279,6 +282,7 @@ impl Default for JobSpec {
             operation: Operation::Read,
             access: Access::Sequential,
             distribution: Distribution::Uniform,
+            random_percent: 100,
             random_map: false,
             stride: 0,
             block_size: 4096,
@@ -380,6 +384,9 @@ pub(crate) mod tests {
         assert!(
             bad(|job| job.arrivals = Some(Arrivals::Constant { per_s: 0.0 })).to_string().contains("second")
         );
+        assert!(bad(|job| job.outliers = 4_000_000_000).to_string().contains("at most 100000"));
+        assert!(bad(|job| job.random_percent = 101).to_string().contains("101 % random"));
+        assert!(bad(|job| (job.random_percent, job.random_map) = (50, true)).to_string().contains("map"));
         assert!(bad(|job| job.verify = Some(Verify::ReadOnly)).to_string().contains("random map"));
         assert!(bad(|job| job.content.compress_percent = Some(101)).to_string().contains("0 to 100"));
         assert!(bad(|job| job.content.pattern = Some([].into())).to_string().contains("pattern"));

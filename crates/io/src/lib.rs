@@ -16,6 +16,7 @@ pub mod fill;
 pub mod front;
 pub mod iolog;
 pub mod job;
+pub mod live;
 pub mod outcome;
 pub mod outliers;
 pub mod pace;

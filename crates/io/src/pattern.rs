@@ -49,6 +49,17 @@ pub struct Pattern {
     left: Limits,
     syncs: [SyncEvery; 2],
     sync_due: bool,
+    runs: Option<Runs>,
+}
+
+/// Random offsets that are followed by a run of sequential ones.
+#[derive(Debug, Clone, Copy)]
+struct Runs {
+    /// How often an offset is drawn, in per cent.
+    random_percent: u64,
+    /// Where the region ends, and the operation before did; how that one went.
+    end: u64,
+    next: Option<(u64, Direction)>,
 }
 
 /// One kind of sync, and after how many more writes it is due.
@@ -139,6 +150,11 @@ impl Pattern {
                 SyncEvery::new(Io::DATA_SYNC, job.fdatasync_every),
             ],
             sync_due: false,
+            runs: (job.access == Access::Random && job.random_percent < 100).then(|| Runs {
+                random_percent: job.random_percent.into(),
+                end: region.offset + region.bytes,
+                next: None,
+            }),
         }
     }
 
@@ -174,6 +190,17 @@ impl Pattern {
         if self.left.ios == 0 || self.left.bytes == 0 {
             return None;
         }
+        let length = self.sizes.next(&mut self.rng);
+        if self.runs.is_some() {
+            return Some(self.next_of_run(length));
+        }
+        let io = self.draw(length);
+        Some(self.count(io))
+    }
+
+    /// An operation that nothing before it decides.
+    #[inline]
+    fn draw(&mut self, length: u32) -> Io {
         let direction = match self.operation {
             Operation::Read => Direction::Read,
             Operation::Write => Direction::Write,
@@ -183,7 +210,6 @@ impl Pattern {
             }
             Operation::Mixed { .. } => Direction::Write,
         };
-        let length = self.sizes.next(&mut self.rng);
         let within = match &mut self.order {
             Order::Uniform { starts } => self.rng.below(*starts) * self.align,
             Order::Shaped(sampler) => sampler.next(&mut self.rng) * self.align,
@@ -201,12 +227,36 @@ impl Pattern {
                 at
             }
         };
+        Io { direction, offset: self.start + within, length }
+    }
+
+    #[inline]
+    fn count(&mut self, io: Io) -> Io {
         self.left.ios -= 1;
-        self.left.bytes = self.left.bytes.saturating_sub(u64::from(length));
-        if direction == Direction::Write {
+        self.left.bytes = self.left.bytes.saturating_sub(u64::from(io.length));
+        if io.direction == Direction::Write {
             self.count_write();
         }
-        Some(Io { direction, offset: self.start + within, length })
+        io
+    }
+
+    /// Goes on where the operation before ended, or draws.
+    #[cold]
+    fn next_of_run(&mut self, length: u32) -> Io {
+        let goes_on = self.runs.and_then(|runs| {
+            let (offset, direction) = runs.next?;
+            let fits = offset + u64::from(length) <= runs.end;
+            let drawn = self.rng.below(100) < runs.random_percent;
+            (fits && !drawn).then_some(Io { direction, offset, length })
+        });
+        let io = goes_on.unwrap_or_else(|| self.draw(length));
+        if let Some(runs) = &mut self.runs {
+            let end = io.offset + u64::from(length);
+            // Offsets count from the start of the region, in steps of the alignment.
+            let within = (end - self.start).next_multiple_of(self.align);
+            runs.next = Some((self.start + within, io.direction));
+        }
+        self.count(io)
     }
 
     #[inline]
@@ -283,6 +333,32 @@ mod tests {
             assert!(random_map != all.is_sorted(), "{all:?}");
             all.sort_unstable();
             assert_eq!(all, (0..32).collect::<Vec<u64>>());
+        }
+    }
+
+    #[test]
+    fn runs_are_as_long_as_the_share_says_and_of_one_direction() {
+        let mut pattern = pattern(4096 * 100_000, 0, 1, |job| {
+            (job.random_percent, job.operation) = (20, Operation::Mixed { read_percent: 50 });
+        });
+        let ios: Vec<Io> = (0..20_000).map(|_| pattern.next_io().unwrap()).collect();
+        let follows = |pair: &&[Io]| pair[1].offset == pair[0].offset + 4096;
+        let runs: Vec<&[Io]> = ios.windows(2).filter(follows).collect();
+        let share = runs.len() as f64 / 20_000.0;
+        assert!((0.78..0.82).contains(&share), "{share}");
+        assert!(runs.iter().all(|pair| pair[0].direction == pair[1].direction));
+        let reads = ios.iter().filter(|io| io.direction == Direction::Read).count();
+        assert!((9_000..11_000).contains(&reads), "{reads}");
+    }
+
+    #[test]
+    fn runs_end_with_the_region() {
+        let mut pattern = pattern(4096 * 16, 0, 1, |job| {
+            (job.random_percent, job.offset, job.size) = (0, 4096 * 4, Some(4096 * 8));
+        });
+        for _ in 0..1000 {
+            let io = pattern.next_io().unwrap();
+            assert!((4..12).contains(&(io.offset / 4096)), "{io:?}");
         }
     }
 
@@ -396,6 +472,7 @@ mod tests {
             let mut job = spec();
             (job.seed, job.offset, job.distribution) = (seed, offset, shapes[shape].clone());
             job.random_map = shape == 4;
+            job.random_percent = if shape == 0 { 30 } else { 100 };
             job.access = if shape == 5 { Access::Sequential } else { Access::Random };
             let mut pattern = Pattern::new(&job.check(size).unwrap(), place(0, 1), size);
             for _ in 0..100 {

@@ -1,5 +1,6 @@
 //! Running a job: threads, start line, watching, and adding up what the workers measured.
 
+mod cache;
 mod watched;
 
 use crate::engine::libaio::LibaioEngine;
@@ -8,7 +9,7 @@ use crate::engine::sync::{Path, SyncEngine};
 use crate::engine::uring::UringEngine;
 use crate::engine::{EngineKind, Grants};
 use crate::iolog::Sink;
-use crate::job::{Access, Advice, Job, NO_TIME_LIMIT, SyncMode};
+use crate::job::{Access, Job, NO_TIME_LIMIT, SyncMode};
 use crate::outcome::{CpuCost, DepthFound, Ended, Outcome, ScheduleOutcome, Slice, Tally, TargetOutcome};
 use crate::outliers::slowest;
 use crate::pattern::{Pattern, Place};
@@ -17,10 +18,10 @@ use crate::worker::{Assignment, Progress, Usage, WorkerOutcome, work};
 use overdrive_sys::Errno;
 use overdrive_sys::affinity::pin_current_thread;
 use overdrive_sys::clock::Clock;
-use overdrive_sys::file::{Durable, Expected, drop_cached, expect_accesses, reopen_durable};
+use overdrive_sys::file::{Durable, reopen_durable};
 use overdrive_sys::mapped::MappedFile;
 use overdrive_sys::nvme::Namespace;
-use overdrive_sys::ring::{RingError, RingOptions};
+use overdrive_sys::ring::{RingError, RingOptions, buffers_bytes, may_lock};
 use overdrive_sys::usage::CpuShares;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,6 +30,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use thiserror::Error;
+pub use watched::Glance;
 use watched::Watched;
 
 /// A device that has not answered for this long after the end of a run will not answer: the kernel's own
@@ -49,6 +51,9 @@ pub struct Setting {
     pub clock: Clock,
     /// Set by the caller to end the run early.
     pub stop: Arc<AtomicBool>,
+    /// Whether whoever watches wants to see more than the number of operations; it costs each of them some
+    /// nanoseconds.
+    pub live: bool,
 }
 
 /// Why nothing was measured.
@@ -111,7 +116,7 @@ pub struct Task {
 }
 
 /// Runs a job on one or several targets, over which the workers are dealt out; `watch` is called about ten
-/// times a second with the time since the start and the number of operations finished so far.
+/// times a second with the time since the start and what is to be seen of the run then.
 ///
 /// # Errors
 /// [`RunError`] when nothing could be measured. Errors of single operations are part of the outcome.
@@ -119,7 +124,7 @@ pub fn run(
     job: &Job,
     targets: &[Target],
     setting: &Setting,
-    watch: impl FnMut(Duration, u64),
+    watch: impl FnMut(Duration, &Glance<'_>),
 ) -> Result<Outcome, RunError> {
     run_logged(job, targets, setting, None, watch)
 }
@@ -133,7 +138,7 @@ pub fn run_logged(
     targets: &[Target],
     setting: &Setting,
     log: Option<Sink>,
-    watch: impl FnMut(Duration, u64),
+    watch: impl FnMut(Duration, &Glance<'_>),
 ) -> Result<Outcome, RunError> {
     let task = Task { job: job.clone(), targets: targets.to_vec(), cpus: Vec::new(), log };
     let mut outcomes = run_together(std::slice::from_ref(&task), setting, watch)?;
@@ -148,7 +153,7 @@ pub fn run_logged(
 pub fn run_together(
     tasks: &[Task],
     setting: &Setting,
-    mut watch: impl FnMut(Duration, u64),
+    mut watch: impl FnMut(Duration, &Glance<'_>),
 ) -> Result<Vec<Outcome>, RunError> {
     for Task { job, targets, .. } in tasks {
         if targets.is_empty() || (job.workers as usize) < targets.len() {
@@ -156,17 +161,19 @@ pub fn run_together(
         }
     }
     for Task { job, targets, .. } in tasks {
-        targets.iter().filter(|target| !target.is_direct()).for_each(|target| prepare_cache(job, target));
+        targets.iter().filter(|target| !target.is_direct()).for_each(|target| cache::prepare(job, target));
     }
     let longest = tasks.iter().map(|task| task.job.runtime).max().unwrap_or_default();
     let slice = slice_for(longest);
     let workers: u32 = tasks.iter().map(|task| task.job.workers).sum();
+    let small_pages = !may_lock(tasks.iter().map(|task| locked_bytes(&task.job)).sum());
     let failed = Arc::new(AtomicBool::new(false));
     let start_line = Arc::new(Barrier::new(workers as usize));
     let (sender, receiver) = channel();
     let mut watched: Vec<Watched> = tasks.iter().map(Watched::new).collect();
-    for (index, seat) in seats(tasks, &watched, setting, slice) {
-        let counter = Arc::new(Progress::default());
+    for (index, seat) in seats(tasks, &watched, setting, slice, small_pages) {
+        let live = setting.live.then(Arc::default);
+        let counter = Arc::new(Progress { live, ..Progress::default() });
         watched[index].workers.push(Arc::clone(&counter));
         let (sender, failed, start_line) = (sender.clone(), Arc::clone(&failed), Arc::clone(&start_line));
         std::thread::Builder::new()
@@ -180,7 +187,7 @@ pub fn run_together(
     drop(sender);
     let outcomes = collect(&receiver, tasks, setting, |elapsed| {
         watched.iter_mut().for_each(|watched| watched.look(elapsed));
-        watch(elapsed, watched.iter().map(Watched::ios).sum());
+        watch(elapsed, &Glance { watched: &watched });
     })?;
     let sum = |((workers, task), watched): ((_, &Task), Watched)| {
         let mut outcome = add_up(workers, slice, task.targets.len());
@@ -190,22 +197,14 @@ pub fn run_together(
     Ok(outcomes.into_iter().zip(tasks).zip(watched).map(sum).collect())
 }
 
-/// Tells the kernel what is coming and drops what is cached, as the job wants. Neither can be insisted on.
-fn prepare_cache(job: &Job, target: &Target) {
-    let Some(file) = target.file() else { return };
-    if job.page_cache.invalidate {
-        let _ = drop_cached(file);
-    }
-    let expected = match (job.page_cache.advice, job.access) {
-        (Advice::None, _) => Expected::Anything,
-        (Advice::Random, _) | (Advice::AsAccessed, Access::Random) => Expected::Random,
-        (Advice::Sequential, _) | (Advice::AsAccessed, Access::Sequential) => Expected::Sequential,
-    };
-    let _ = expect_accesses(file, expected);
-}
-
 /// Every worker of every task, with the task's index. CPUs are dealt out over all of them in turn.
-fn seats(tasks: &[Task], watched: &[Watched], setting: &Setting, slice: Duration) -> Vec<(usize, Seat)> {
+fn seats(
+    tasks: &[Task],
+    watched: &[Watched],
+    setting: &Setting,
+    slice: Duration,
+    small_pages: bool,
+) -> Vec<(usize, Seat)> {
     let mut seats = Vec::new();
     for (index, task) in tasks.iter().enumerate() {
         let first = seats.len() as u32;
@@ -219,7 +218,10 @@ fn seats(tasks: &[Task], watched: &[Watched], setting: &Setting, slice: Duration
             let target = task.targets[number as usize % task.targets.len()].clone();
             let (job, setting, log) = (task.job.clone(), setting.clone(), task.log.clone());
             let enough = Arc::clone(&watched[index].enough);
-            seats.push((index, Seat { number, place, cpu, job, target, setting, slice, log, enough }));
+            seats.push((
+                index,
+                Seat { number, place, cpu, job, target, setting, slice, log, enough, small_pages },
+            ));
         }
     }
     seats
@@ -242,6 +244,14 @@ struct Seat {
     slice: Duration,
     log: Option<Sink>,
     enough: Arc<AtomicBool>,
+    small_pages: bool,
+}
+
+/// What the rings of a job lock of memory when they have huge pages.
+fn locked_bytes(job: &Job) -> u64 {
+    let ring = matches!(job.engine, EngineKind::IoUring | EngineKind::IoUringCmd);
+    let each = buffers_bytes(job.queue_depth, job.largest_block(), false).unwrap_or(u64::MAX);
+    if ring { u64::from(job.workers).saturating_mul(each) } else { 0 }
 }
 
 impl Seat {
@@ -303,6 +313,7 @@ impl Seat {
                     hybrid_poll: job.hybrid_poll,
                     sq_poll: job.sq_poll,
                     namespace,
+                    small_pages: self.small_pages,
                 };
                 let engine = UringEngine::new(file, clock, depth, slot_bytes, options)?;
                 return Ok(Opened::Uring(engine));

@@ -10,6 +10,7 @@ use crate::content::fill_block;
 use crate::engine::{Completion, Engine, Grants};
 use crate::iolog::{Recorder, Sink};
 use crate::job::{Content, Direction, Job};
+use crate::live::Live;
 use crate::outcome::{DepthFound, Ended, ErrorCount, Slice, Tally};
 use crate::outliers::{Outlier, Outliers};
 use crate::pattern::{Io, Pattern};
@@ -17,6 +18,7 @@ use crate::verify::{Verified, Verify};
 use overdrive_base::rng::Rng;
 use overdrive_hist::Histogram;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -58,6 +60,8 @@ pub(crate) struct Progress {
     pub(crate) bytes: AtomicU64,
     pub(crate) latency_ns: AtomicU64,
     pub(crate) measured: AtomicU64,
+    /// What somebody watches, if anybody does.
+    pub(crate) live: Option<Arc<Live>>,
 }
 
 /// What one worker measured.
@@ -163,6 +167,9 @@ struct Pump<E> {
     content_rng: Rng,
     prepares: bool,
     checker: Option<Checker>,
+    live: Option<Arc<Live>>,
+    /// Whether the checker or whoever watches hears of each operation.
+    told: bool,
     number: u32,
     unstarted: u64,
     finished: u64,
@@ -171,6 +178,8 @@ struct Pump<E> {
     /// Operations handed over at once, completions waited for at once, and how many may be in flight when
     /// the queue is filled again.
     submit_at_once: usize,
+    /// How many are handed over first when there are many.
+    submit_first: usize,
     complete_at_once: usize,
     low: usize,
     ended: Ended,
@@ -217,12 +226,15 @@ impl<E: Engine> Pump<E> {
             content: job.content.clone(),
             content_rng: Rng::for_stream(job.seed, u64::from(assignment.number) << 20 | 0xc0),
             prepares: checker.is_some() || (job.operation.writes() && job.content.refills()),
+            told: checker.is_some() || assignment.progress.live.is_some(),
+            live: assignment.progress.live.clone(),
             checker,
             number: assignment.number,
             unstarted: 0,
             finished: 0,
             moved_bytes: [0; Direction::COUNT],
             submit_at_once: job.batch.submit.map_or((depth as usize).div_ceil(8), |count| count as usize),
+            submit_first: job.batch.submit.map_or(1, |count| count as usize),
             complete_at_once: job.batch.complete.map_or(1, |count| count as usize),
             low: job.batch.low.map_or(depth as usize, |count| count as usize),
             ended: Ended::TimeUp,
@@ -307,21 +319,25 @@ impl<E: Engine> Pump<E> {
         self.complete_at_once.max(in_flight.saturating_sub(self.low)).min(in_flight) as u32
     }
 
-    /// Queues an operation in every free slot. Many are handed over in steps of an eighth of the depth: a
-    /// device that gets all of them at once idles while they are prepared, and answers them all at once too.
+    /// Queues an operation in every free slot. Many are handed over in steps of an eighth of the depth, the
+    /// first of them smaller still: a device that gets all of them at once idles while they are prepared, and
+    /// answers them all at once too.
     #[inline]
     fn refill(&mut self, mut now: u64) {
         let mut queued = 0;
+        let many = self.free.len() > self.submit_at_once;
+        let mut step = if many { self.submit_first } else { self.submit_at_once };
         while let Some(slot) = self.free.pop() {
             if !self.start(slot, now, now) {
                 return;
             }
             queued += 1;
-            if queued == self.submit_at_once && !self.free.is_empty() {
+            if queued == step && !self.free.is_empty() {
                 if !self.submit() {
                     return;
                 }
                 queued = 0;
+                step = (step * 2).min(self.submit_at_once);
                 now = self.engine.now();
             }
         }
@@ -460,8 +476,8 @@ impl<E: Engine> Pump<E> {
         self.finished += u64::from(io.direction.has_blocks());
         self.moved_bytes[io.direction as usize] += u64::from(io.length);
         let latency_ns = self.engine.ns_between(tick, now);
-        if self.checker.is_some() {
-            self.check(completion.slot, io);
+        if self.told {
+            self.look_at(completion.slot, now);
         }
         let tally = &mut self.tallies[io.direction as usize];
         if intended >= self.measuring_from {

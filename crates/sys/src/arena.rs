@@ -15,6 +15,8 @@ pub enum Backing {
     HugeTlb,
     /// Ordinary memory, with transparent huge pages asked for.
     Transparent,
+    /// Ordinary memory and no more of it than needed.
+    Small,
 }
 
 /// `slots` buffers of `slot_bytes` each.
@@ -36,8 +38,8 @@ impl Arena {
     /// # Errors
     /// ENOMEM when the memory is not to be had, EINVAL when the size overflows or is zero.
     pub fn new(slots: usize, slot_bytes: usize) -> Result<Self, Errno> {
+        let mapped_bytes = Self::mapped_bytes_for(slots, slot_bytes, false).ok_or(Errno::INVAL)?;
         let slot_bytes = slot_bytes.checked_next_multiple_of(4096).ok_or(Errno::INVAL)?;
-        let mapped_bytes = Self::mapped_bytes_for(slots, slot_bytes).ok_or(Errno::INVAL)?;
         let (base, backing) = match map(mapped_bytes, MapFlags::HUGETLB | MapFlags::HUGE_2MB) {
             Ok(base) => (base, Backing::HugeTlb),
             Err(_) => (map(mapped_bytes, MapFlags::empty())?, Backing::Transparent),
@@ -47,18 +49,36 @@ impl Arena {
         Ok(arena)
     }
 
+    /// The same on small pages: where huge ones would be more than may be locked.
+    ///
+    /// # Errors
+    /// As [`Arena::new`].
+    pub fn small(slots: usize, slot_bytes: usize) -> Result<Self, Errno> {
+        let mapped_bytes = Self::mapped_bytes_for(slots, slot_bytes, true).ok_or(Errno::INVAL)?;
+        let slot_bytes = slot_bytes.checked_next_multiple_of(4096).ok_or(Errno::INVAL)?;
+        let base = map(mapped_bytes, MapFlags::empty())?;
+        let mut arena = Self { base, mapped_bytes, slot_bytes, slots, backing: Backing::Small };
+        arena.touch();
+        Ok(arena)
+    }
+
     /// Bytes that so many buffers of so many bytes are mapped with; none for nothing, or for too much.
-    pub(crate) fn mapped_bytes_for(slots: usize, slot_bytes: usize) -> Option<usize> {
+    pub(crate) fn mapped_bytes_for(slots: usize, slot_bytes: usize, small: bool) -> Option<usize> {
         let slot_bytes = slot_bytes.checked_next_multiple_of(4096)?;
         let wanted = slots.checked_mul(slot_bytes).filter(|&bytes| bytes > 0)?;
-        wanted.checked_next_multiple_of(HUGE_PAGE)
+        if small { Some(wanted) } else { wanted.checked_next_multiple_of(HUGE_PAGE) }
     }
 
     /// Asks for huge pages and touches each page, so that no page fault falls into a measurement.
     fn touch(&mut self) {
-        if self.backing == Backing::Transparent {
+        let advice = match self.backing {
+            Backing::HugeTlb => None,
+            Backing::Transparent => Some(Advice::LinuxHugepage),
+            Backing::Small => Some(Advice::LinuxNoHugepage),
+        };
+        if let Some(advice) = advice {
             // SAFETY: the range is exactly our own mapping; the advice changes only its page size.
-            let _ = unsafe { madvise(self.base.as_ptr().cast(), self.mapped_bytes, Advice::LinuxHugepage) };
+            let _ = unsafe { madvise(self.base.as_ptr().cast(), self.mapped_bytes, advice) };
         }
         self.all_mut().fill(0);
     }
@@ -139,6 +159,14 @@ mod tests {
         for slot in 0..5 {
             assert!(arena.slot_mut(slot).iter().all(|&byte| byte == slot as u8 + 1));
         }
+    }
+
+    #[test]
+    fn small_pages_take_no_more_than_is_asked_for() {
+        let mut arena = Arena::small(5, 5000).unwrap();
+        assert_eq!((arena.all_mut().len(), arena.backing()), (5 * 8192, Backing::Small));
+        arena.slot_mut(4).fill(1);
+        assert!(Arena::small(0, 4096).is_err() && Arena::small(1, usize::MAX).is_err());
     }
 
     #[test]

@@ -67,6 +67,12 @@ pub fn errno_name(errno: i32) -> &'static str {
     NAMES.iter().find(|&&(number, _)| number == errno).map_or("errno", |&(_, name)| name)
 }
 
+/// How many rows a terminal has, when the stream is one.
+#[must_use]
+pub fn terminal_rows(stream: impl rustix::fd::AsFd) -> Option<usize> {
+    rustix::termios::tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_row)).filter(|&rows| rows > 0)
+}
+
 /// How wide a terminal is, when the stream is one.
 #[must_use]
 pub fn terminal_columns(stream: impl rustix::fd::AsFd) -> Option<usize> {

@@ -74,6 +74,8 @@ pub struct RingOptions {
     pub sq_poll: bool,
     /// Send NVMe commands to this namespace; the file is its character device.
     pub namespace: Option<Namespace>,
+    /// Buffers on small pages, because huge ones are more than this user may lock.
+    pub small_pages: bool,
 }
 
 /// What was asked of the kernel, and what it gave.
@@ -132,12 +134,19 @@ const OP_WRITE: u8 = 23;
 const SQE_FIXED_FILE: u8 = 1;
 const SQ_NEED_WAKEUP: u32 = 1;
 
-/// Bytes of the buffers that a ring of `slots` operations of up to `slot_bytes` registers; none when that is
-/// too much to count.
+/// Bytes of the buffers that a ring of `slots` operations of up to `slot_bytes` registers, on small pages or
+/// on huge ones; none when that is too much to count.
 #[must_use]
-pub fn buffers_bytes(slots: u32, slot_bytes: u64) -> Option<u64> {
-    let bytes = Arena::mapped_bytes_for(2 * slots as usize, usize::try_from(slot_bytes).ok()?)?;
+pub fn buffers_bytes(slots: u32, slot_bytes: u64, small_pages: bool) -> Option<u64> {
+    let bytes = Arena::mapped_bytes_for(2 * slots as usize, usize::try_from(slot_bytes).ok()?, small_pages)?;
     u64::try_from(bytes).ok()
+}
+
+/// Whether this user may lock so many bytes: root may, others as far as their limit goes.
+#[must_use]
+pub fn may_lock(bytes: u64) -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    rustix::process::geteuid().is_root() || limit.is_none_or(|limit| bytes <= limit)
 }
 
 /// An io_uring with `slots` operations of up to `slot_bytes` bytes on one file.
@@ -189,7 +198,8 @@ impl Ring {
         let failed = |step| move |errno| RingError::Failed { step, errno };
         let mut grants = Grants::default();
         let (fd, params) = setup(slots, options, &mut grants)?;
-        let arena = Arena::new(2 * slots as usize, slot_bytes).map_err(failed("allocating buffers"))?;
+        let arena = if options.small_pages { Arena::small } else { Arena::new };
+        let arena = arena(2 * slots as usize, slot_bytes).map_err(failed("allocating buffers"))?;
         let queue_memory = Mapping::of_queues(&fd, &params).map_err(failed("mapping the queues"))?;
         let entries_memory = Mapping::of_entries(&fd, &params).map_err(failed("mapping the entries"))?;
         let pointers = Pointers::locate(&queue_memory, &entries_memory, &params);
@@ -643,6 +653,27 @@ mod tests {
         ring.reap(&mut completions);
         assert_eq!(completions, [Completion { slot: 0, result: 500 }]);
         assert!(ring.read_buffer_mut(0)[..500].iter().all(|&byte| byte == 7));
+    }
+
+    #[test]
+    fn small_pages_hold_buffers_just_as_well() {
+        let blocks: Vec<u8> = (0..8u8).flat_map(|block| [block; 4096]).collect();
+        let options = RingOptions { small_pages: true, ..RingOptions::default() };
+        let name = "small_pages_hold_buffers_just_as_well";
+        let Some(mut ring) = ring_with(name, temporary(&blocks), 4, options) else { return };
+        let mut completions = Vec::new();
+        for slot in 0..4 {
+            ring.queue_read(slot, 4096 * u64::from(slot + 3), 4096);
+        }
+        ring.submit_and_wait(4).unwrap();
+        ring.reap(&mut completions);
+        assert_eq!(completions.len(), 4);
+        assert!(
+            (0..4).all(|slot| ring.read_buffer_mut(slot).iter().all(|&byte| u32::from(byte) == slot + 3))
+        );
+        assert_eq!(buffers_bytes(4, 4096, true), Some(8 * 4096));
+        assert_eq!(buffers_bytes(4, 4096, false), Some(2 << 20));
+        assert!(may_lock(0));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::io;
 
-/// CPU time and context switches of one thread since it started.
+/// CPU time and context switches of a thread, or of all of a process, since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ThreadUsage {
     /// Seconds in user space.
@@ -20,11 +20,21 @@ impl ThreadUsage {
     /// What the calling thread has used so far.
     #[must_use]
     pub fn of_current_thread() -> Self {
+        Self::of(libc::RUSAGE_THREAD)
+    }
+
+    /// What all threads of this process have used so far.
+    #[must_use]
+    pub fn of_process() -> Self {
+        Self::of(libc::RUSAGE_SELF)
+    }
+
+    fn of(whose: libc::c_int) -> Self {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
         // SAFETY: `usage` is a valid, writable rusage for the whole call, and all-zero bytes are a valid
         // value of it, so it may be read whether or not the kernel filled it.
         let usage = unsafe {
-            libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+            libc::getrusage(whose, usage.as_mut_ptr());
             usage.assume_init()
         };
         let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;

@@ -26,6 +26,7 @@ pub(super) fn job(spec: &JobSpec) -> Option<wire::JobDetail> {
         number_ios: spec.number_ios,
         stride_bytes: positive(spec.stride),
         distribution: distribution(&spec.distribution),
+        random_percent: Some(spec.random_percent).filter(|&percent| percent < 100),
         random_map: spec.random_map.then_some(true),
         arrivals: spec.arrivals.as_ref().map(|arrivals| arrivals.name().to_owned()),
         rate_per_worker: spec.arrivals.as_ref().and_then(Arrivals::per_s),

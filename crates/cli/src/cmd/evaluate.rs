@@ -185,7 +185,7 @@ impl Evaluation {
         let target_facts = open.trace(&root)?;
         let host = HostFacts::read(&root, lengths.watch);
         let cpus = cpus_for(target_facts.as_ref())?;
-        let setting = Setting { cpus, clock: Clock::calibrate(Duration::from_millis(50)), stop };
+        let setting = Setting { cpus, clock: Clock::calibrate(Duration::from_millis(50)), stop, live: false };
         let seed = flags.access.seed;
         let mut draft = Draft::new(&open, &host, seed);
         let self_test = SelfTest::run(&setting, lengths.self_test);
@@ -241,8 +241,8 @@ impl Evaluation {
         self.progress.begin(&planned.title, job.warmup + job.runtime);
         let before = device_counters(&self.root, self.target_facts.as_ref());
         let progress = &self.progress;
-        let outcome = run(&job, std::slice::from_ref(&self.open.target), &self.setting, |elapsed, ios| {
-            progress.tick(elapsed, &format!("{:.0} IOPS", ios as f64 / elapsed.as_secs_f64().max(0.001)));
+        let outcome = run(&job, std::slice::from_ref(&self.open.target), &self.setting, |elapsed, glance| {
+            progress.tick_rate(elapsed, glance.ios());
         });
         let outcome = match outcome {
             Ok(outcome) => outcome,

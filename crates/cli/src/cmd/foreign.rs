@@ -17,9 +17,11 @@ pub(crate) fn diskspd(flags: &ForeignFlags) -> Result<Ending> {
         .map_err(|error| Refused(error.to_string()))?;
     let before = CpuTime::read_all().unwrap_or_default();
     let (latency, as_xml) = (line.latency, line.xml);
+    let cooldown_s = line.plan.sections.first().map_or(0.0, |section| section.spec.cooldown.as_secs_f64());
     let show = |record: &Record, shown: &[Shown]| {
         let view = DiskspdView {
             command: format!("diskspd {}", flags.words.join(" ")),
+            cooldown_s,
             latency,
             cpus: cpus_since(&before),
         };

@@ -9,9 +9,10 @@ use crate::assemble::{Draft, Measured};
 use crate::cmd::evaluate::{cpus_for, device_counters, settle};
 use crate::cmd::run::{check_locked_memory, close_logs, refusal};
 use crate::exit::Ending;
-use crate::flags::{AccessFlags, FrontFlags};
+use crate::flags::{AccessFlags, FrontFlags, LiveFlag};
 use crate::interrupt;
 use crate::io_log::IoLogs;
+use crate::live::{LiveView, Named};
 use crate::output;
 use crate::progress::Progress;
 use anyhow::Result;
@@ -66,6 +67,7 @@ pub(crate) fn run_plan(plan: Plan, how: &How<'_>) -> Result<Ending> {
         cpus: cpus_for(first.facts.as_ref())?,
         clock: Clock::calibrate(Duration::from_millis(50)),
         stop: interrupt::watch()?,
+        live: false,
     };
     let mut draft = Draft::new(&first.open, &host, stage.jobs[0].planned.spec.seed);
     if let Some(facts) = &first.facts {
@@ -80,7 +82,7 @@ pub(crate) fn run_plan(plan: Plan, how: &How<'_>) -> Result<Ending> {
         return Ok(Ending::Interrupted);
     }
     let before = show::disk_counters(&root, &stage);
-    let (ending, measured_s) = run_phases(&stage, &setting, &root, &mut draft)?;
+    let (ending, measured_s) = run_phases(&stage, how.front.live, setting, &root, &mut draft)?;
     let disks = show::disks(before, &root, &stage, measured_s);
     let mut record = draft.finish();
     verdict::judge_all(&mut record);
@@ -90,13 +92,21 @@ pub(crate) fn run_plan(plan: Plan, how: &How<'_>) -> Result<Ending> {
 }
 
 /// Runs phase after phase until one does not end as it should; with the seconds measured in all.
-fn run_phases(stage: &Stage, setting: &Setting, root: &Root, draft: &mut Draft) -> Result<(Ending, f64)> {
+fn run_phases(
+    stage: &Stage,
+    live: Option<LiveFlag>,
+    mut setting: Setting,
+    root: &Root,
+    draft: &mut Draft,
+) -> Result<(Ending, f64)> {
     let phases = stage.jobs.iter().map(|job| job.section.phase).max().unwrap_or(0) + 1;
     let length = |jobs: &[&Prepared]| jobs.iter().map(|job| shown_length(job)).max().unwrap_or_default();
     let of = |phase: u32| -> Vec<&Prepared> {
         stage.jobs.iter().filter(|job| job.section.phase == phase).collect()
     };
-    let mut progress = Progress::new(phases as usize, (0..phases).map(|phase| length(&of(phase))).sum());
+    let planned = (0..phases).map(|phase| length(&of(phase))).sum();
+    let mut view = LiveView::new(live, phases as usize, planned);
+    setting.live = view.wants_figures();
     let (mut worst, mut measured_s) = (Ending::Done, 0.0);
     for phase in 0..phases {
         if setting.stop.load(Ordering::Relaxed) {
@@ -104,14 +114,12 @@ fn run_phases(stage: &Stage, setting: &Setting, root: &Root, draft: &mut Draft) 
         }
         let jobs = of(phase);
         let names: Vec<&str> = jobs.iter().map(|job| job.planned.title.as_str()).collect();
-        progress.begin(&names.join(", "), length(&jobs));
         let alone = (jobs.len() == 1 && jobs[0].opened.len() == 1).then(|| jobs[0].opened[0]);
         let counted = alone.and_then(|index| stage.opened[index].facts.as_ref());
         let before = device_counters(root, counted);
         let (tasks, logs) = with_logs(stage, &jobs)?;
-        let outcomes = run_together(&tasks, setting, |elapsed, ios| {
-            progress.tick(elapsed, &format!("{:.0} IOPS", ios as f64 / elapsed.as_secs_f64().max(0.001)));
-        });
+        view.begin(&names.join(", "), length(&jobs), &tasks, jobs.iter().map(|job| named(job)).collect());
+        let outcomes = run_together(&tasks, &setting, |elapsed, glance| view.tick(elapsed, glance));
         // The readers of the logs end when nobody can write any more.
         drop(tasks);
         let outcomes = match outcomes {
@@ -140,8 +148,16 @@ fn run_phases(stage: &Stage, setting: &Setting, root: &Root, draft: &mut Draft) 
             break;
         }
     }
-    progress.finish();
+    view.finish();
     Ok((worst, measured_s))
+}
+
+fn named(job: &Prepared) -> Named {
+    let targets = match job.section.targets.as_slice() {
+        [] => vec!["scratch file".to_owned()],
+        names => names.to_vec(),
+    };
+    Named { job: job.section.name.clone(), targets }
 }
 
 /// The tasks of a phase, and the logs they write. As in fio, log files are numbered over all jobs.

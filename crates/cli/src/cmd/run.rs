@@ -12,9 +12,9 @@ use crate::flags::{
 use crate::guide::Planned;
 use crate::interrupt;
 use crate::io_log::IoLogs;
+use crate::live::{LiveView, Named};
 use crate::open_target::OpenTarget;
 use crate::output;
-use crate::progress::Progress;
 use anyhow::Result;
 use overdrive_base::size::format_size;
 use overdrive_host::Root;
@@ -26,8 +26,9 @@ use overdrive_io::front::{Extent, Logs, Plan, Section, fio};
 use overdrive_io::job::{
     Access, Batch, Content, Distribution, Job, JobSpec, LatencyTarget, Operation, PageCache,
 };
+use overdrive_io::outcome::Outcome;
 use overdrive_io::pace::{Arrivals, Think};
-use overdrive_io::run::{RunError, Setting, run_logged};
+use overdrive_io::run::{RunError, Setting, Task, run_together};
 use overdrive_io::steady::SteadyState;
 use overdrive_io::target::Target;
 use overdrive_io::verify::Verify;
@@ -68,6 +69,7 @@ pub(crate) fn run(flags: &RunFlags) -> Result<Ending> {
         cpus: cpus_for(target_facts.as_ref())?,
         clock: Clock::calibrate(Duration::from_millis(50)),
         stop: interrupt::watch()?,
+        live: false,
     };
     let mut draft = Draft::new(open, &host, flags.access.seed);
     if let Some(facts) = &target_facts {
@@ -81,17 +83,11 @@ pub(crate) fn run(flags: &RunFlags) -> Result<Ending> {
         let ending = search::search(flags, &bench, &mut draft)?;
         return print_record(flags, &draft, None).map(|()| ending);
     }
-    let length = job.start_delay + job.warmup + job.runtime;
-    let mut progress = Progress::new(1, length);
-    progress.begin(&planned.title, length);
     // What passes the block layer by is in none of its counters.
     let counted = target_facts.as_ref().filter(|_| all.len() == 1 && open.target.generic().is_none());
     let before = device_counters(&root, counted);
-    let outcome = run_logged(&job, &targets, &setting, sink, |elapsed, ios| {
-        progress.tick(elapsed, &format!("{:.0} IOPS", ios as f64 / elapsed.as_secs_f64().max(0.001)));
-    })
-    .map_err(refusal)?;
-    progress.finish();
+    let task = Task { job, targets, cpus: Vec::new(), log: sink };
+    let outcome = run_shown(flags, &planned.title, task, setting)?;
     let device = before.zip(device_counters(&root, counted));
     let mut ending = settle(&mut draft, &outcome);
     if ending == Ending::Done && outcome.verified.as_ref().is_some_and(|verified| verified.failures() > 0) {
@@ -102,6 +98,20 @@ pub(crate) fn run(flags: &RunFlags) -> Result<Ending> {
     }
     draft.add(&Measured { planned: &planned, outcome: &outcome, device, targets: &flags.targets });
     print_record(flags, &draft, device).map(|()| ending)
+}
+
+/// Runs it, with what there is to see meanwhile.
+fn run_shown(flags: &RunFlags, title: &str, task: Task, setting: Setting) -> Result<Outcome> {
+    let length = task.job.start_delay + task.job.warmup + task.job.runtime;
+    let mut view = LiveView::new(flags.front.live, 1, length);
+    let named = Named { job: String::new(), targets: flags.targets.clone() };
+    let tasks = [task];
+    view.begin(title, length, &tasks, vec![named]);
+    let setting = Setting { live: view.wants_figures(), ..setting };
+    let outcomes = run_together(&tasks, &setting, |elapsed, glance| view.tick(elapsed, glance));
+    view.finish();
+    // The reader of the log ends when nobody can write any more: here, with the task.
+    Ok(outcomes.map_err(refusal)?.remove(0))
 }
 
 /// What is told as a plan: a job file, or flags that are only to be looked at.
@@ -201,6 +211,8 @@ fn logs_of(flags: &LogFlags) -> Logs {
         bandwidth: flags.write_bw_log.clone(),
         iops: flags.write_iops_log.clone(),
         latency: flags.write_lat_log.clone(),
+        histogram: flags.write_hist_log.clone(),
+        histogram_window: flags.log_hist_msec.map(Duration::from_millis),
         window: flags.log_avg_msec.map(Duration::from_millis),
         largest: flags.log_max_value,
         offsets: flags.log_offset,
@@ -224,7 +236,7 @@ pub(crate) fn check_locked_memory(job: &Job, host: &HostFacts) -> Result<()> {
     let free = limits.user.value().is_none_or(User::may_lock_freely);
     let Some(&limit) = limits.memlock_bytes.value().filter(|_| ring && !free) else { return Ok(()) };
     let wanted = |workers: u32, depth: u32| {
-        u64::from(workers) * buffers_bytes(depth, job.largest_block()).unwrap_or(u64::MAX / 2048)
+        u64::from(workers) * buffers_bytes(depth, job.largest_block(), true).unwrap_or(u64::MAX / 2048)
     };
     let (least, all) = (wanted(1, 1), wanted(job.workers, job.queue_depth));
     if all <= limit || least > limit {
@@ -301,6 +313,7 @@ fn spec(
         operation,
         access,
         distribution: pattern.random_distribution.clone().unwrap_or(Distribution::Uniform),
+        random_percent: pattern.percentage_random,
         random_map: pattern.random_map,
         stride: pattern.stride,
         block_size: size_mix.iter().map(|share| share.bytes).max().unwrap_or(flags.bs),
@@ -319,7 +332,11 @@ fn spec(
         fsync_every: flags.writes.fsync,
         fdatasync_every: flags.writes.fdatasync,
         sync: flags.writes.sync,
-        page_cache: PageCache { advice: queue.fadvise_hint, invalidate: queue.invalidate },
+        page_cache: PageCache {
+            advice: queue.fadvise_hint,
+            invalidate: queue.invalidate,
+            pre_read: queue.pre_read,
+        },
         batch: Batch {
             submit: queue.iodepth_batch,
             complete: queue.iodepth_batch_complete,

@@ -238,8 +238,8 @@ impl Search<'_> {
         let job = spec.check(smallest).map_err(|error| Refused(error.to_string()))?;
         self.progress.begin(name, job.warmup + job.runtime);
         let progress = &self.progress;
-        let outcome = run_job(&job, targets, setting, |elapsed, ios| {
-            progress.tick(elapsed, &format!("{:.0} IOPS", ios as f64 / elapsed.as_secs_f64().max(0.001)));
+        let outcome = run_job(&job, targets, setting, |elapsed, glance| {
+            progress.tick_rate(elapsed, glance.ios());
         })
         .map_err(refusal)?;
         let percentile = self.objective.map_or(USUAL_PERCENTILE, |objective| objective.percentile);

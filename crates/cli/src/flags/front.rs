@@ -18,6 +18,20 @@ pub(crate) struct FrontFlags {
     /// Leave out what the other tool knows and this one does not do, instead of refusing it
     #[arg(long, alias = "ignore_unsupported")]
     pub(crate) ignore_unsupported: bool,
+    /// What a terminal shows while it runs [default: full]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub(crate) live: Option<LiveFlag>,
+}
+
+/// What is shown while jobs run; nothing at all where standard error is no terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LiveFlag {
+    /// A few lines: rates and latencies by target, CPU time an I/O, the last minutes
+    Full,
+    /// One line: progress, rate, time left
+    Line,
+    /// Nothing
+    Off,
 }
 
 /// Forms of a result.
@@ -40,17 +54,30 @@ const DISKSPD_EXAMPLES: &str = "\
 Examples:
   overdrive diskspd -d60 -b4k -w0 -r -o4 -t8 -h -L /dev/nvme0n1
   overdrive diskspd -d60 -b4k -w30 -r -o4 -t8 -h -L -Rxml FILE --write-to FILE
-  overdrive diskspd -d10 -b64K -o8 -t1 -h -L -c1G ./scratch     a scratch file
-  overdrive diskspd -b4k -r -h FILE --save-job                  as a fio job file
+  overdrive diskspd -d10 -b64K -o8 -t1 -h -L -c1G ./scratch    a scratch file
+  overdrive diskspd -b4k -r -h FILE --save-job                 as a fio job file
 
-Flags: -b -w -r -s -si -o -t -F -d -W -B -f -T -c -S -h -Z -z -g -i -j -a -n -L -R -I -D -v -x -l.";
+Flags, the value glued on:
+  blocks    -b size  -B base[:length]  -f end  -T thread offset  -c create
+  order     -r random  -rs share  -rdpct I/Os/target:...  -s stride  -si
+  load      -o depth  -t threads  -F in all  -w writes  -g rate  -i -j pauses
+  time      -d measured  -W warm-up  -C cool-down
+  path      -S b,u,h,m,w,r  -h past all caches  -a CPUs
+  content   -Z zeroes  -Zr -Z1M random  -z seed
+  result    -L latencies  -R text, xml, ptext, pxml
+  no effect here, and said: -D -I -P -fr -fs -l -n -v -x";
 
 const SPDK_EXAMPLES: &str = "\
 Examples:
   overdrive spdk-perf -q 1 -o 4096 -w randread -t 300 -LL /dev/nvme0n1
-  overdrive spdk-perf -q 32 -o 4096 -w randrw -M 70 -t 60 -c 0x3 -r 'trtype:PCIe traddr:0000:04:00.0'
+  overdrive spdk-perf -q 32 -o 4096 -w randrw -M 70 -t 60 -c 0x3 \\
+      -r 'trtype:PCIe traddr:0000:04:00.0'
 
-Flags: -q -o -w -M -t -a -c -r -d -F -L -LL; -s counts as -o when that is missing.";
+Flags:
+  -q depth  -o I/O size  -w read, write, randread, randwrite, rw or randrw
+  -M reads in per cent  -t seconds  -a warm-up  -c core mask  -r device
+  -d I/Os in all  -F zipf's theta  -L latencies  -LL with a histogram
+  -s counts as -o when that is missing";
 
 /// Another tool's line; flags with two dashes are Overdrive's own and may stand anywhere.
 #[derive(Debug, Args)]
@@ -73,7 +100,7 @@ pub(crate) struct ForeignFlags {
 
 /// DISKSPD's flags have one dash and their value glued on; flags with two dashes are Overdrive's own.
 #[derive(Debug, Args)]
-#[command(after_help = DISKSPD_EXAMPLES)]
+#[command(after_help = DISKSPD_EXAMPLES, term_width = 80)]
 pub(crate) struct DiskspdFlags {
     #[command(flatten)]
     pub(crate) line: ForeignFlags,
@@ -81,7 +108,7 @@ pub(crate) struct DiskspdFlags {
 
 /// The flags of SPDK's perf have one dash; flags with two dashes are Overdrive's own.
 #[derive(Debug, Args)]
-#[command(after_help = SPDK_EXAMPLES)]
+#[command(after_help = SPDK_EXAMPLES, term_width = 80)]
 pub(crate) struct SpdkPerfFlags {
     #[command(flatten)]
     pub(crate) line: ForeignFlags,

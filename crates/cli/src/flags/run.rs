@@ -56,6 +56,9 @@ pub(crate) struct QueueFlags {
     /// Through the page cache, drop what it holds of the target first
     #[arg(long, action = ArgAction::Set, value_name = "0|1", default_value = "1", value_parser = parse_switch)]
     pub(crate) invalidate: bool,
+    /// Through the page cache, read all of the target into it first
+    #[arg(long, alias = "pre_read")]
+    pub(crate) pre_read: bool,
     /// I/Os handed over at once [default: an eighth of the depth]
     #[arg(long, aliases = ["iodepth_batch", "iodepth_batch_submit", "iodepth-batch-submit"], value_name = "N")]
     pub(crate) iodepth_batch: Option<u32>,
@@ -84,6 +87,13 @@ pub(crate) struct LogFlags {
     /// Log the rate of I/Os to PREFIX_iops.N.log
     #[arg(long, alias = "write_iops_log", value_name = "PREFIX")]
     pub(crate) write_iops_log: Option<String>,
+    /// Log histograms of the latency over time to PREFIX_hist.N.hlog, as HdrHistogram's tools read them
+    #[arg(long, alias = "write_hist_log", value_name = "PREFIX")]
+    pub(crate) write_hist_log: Option<String>,
+    /// One for each window of so many milliseconds [default: 1000]
+    #[arg(long, alias = "log_hist_msec", value_name = "N", requires = "write_hist_log",
+        value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    pub(crate) log_hist_msec: Option<u64>,
     /// A line for each window of so many milliseconds instead of each I/O
     #[arg(long, alias = "log_avg_msec", value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
@@ -145,7 +155,9 @@ impl GoalFlags {
 impl LogFlags {
     /// Whether there is a log.
     pub(crate) fn any(&self) -> bool {
-        self.write_lat_log.is_some() || self.write_bw_log.is_some() || self.write_iops_log.is_some()
+        [&self.write_lat_log, &self.write_bw_log, &self.write_iops_log, &self.write_hist_log]
+            .iter()
+            .any(|prefix| prefix.is_some())
     }
 }
 

@@ -9,6 +9,7 @@ const OTHERS: [&str; 7] = ["rate", "rate_iops", "arrivals", "thinktime", "verify
 /// Searches: open loops at one load after the other, each measured for --runtime, below the rate of a closed
 /// loop at --iodepth.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Searches")]
 pub(crate) struct SearchFlags {
     /// Find the highest rate at which this holds, in time from when I/Os are due; such as p99.9=200us
     #[arg(long, value_name = "pPERCENTILE=TIME", conflicts_with_all = OTHERS)]

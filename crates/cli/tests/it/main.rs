@@ -15,6 +15,7 @@ mod extend;
 mod help;
 mod interrupt;
 mod jobs;
+mod live;
 mod page;
 mod readme;
 mod refused_ring;

@@ -5,7 +5,7 @@
 
 use super::{Extent, FrontError, Plan, Section, WORKERS_MAX, number};
 use crate::engine::EngineKind;
-use crate::job::{Access, Content, JobSpec, Operation, SyncMode};
+use crate::job::{Access, Content, Distribution, JobSpec, Operation, SyncMode, Zone};
 use crate::pace::{Arrivals, Think};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +39,8 @@ struct Reader {
     block: u64,
     write_percent: u8,
     access: Access,
+    random_percent: u8,
+    distribution: Distribution,
     align: Option<u64>,
     stride: Option<u64>,
     interlocked: bool,
@@ -105,6 +107,8 @@ impl Reader {
             block: 64 << 10,
             write_percent: 0,
             access: Access::Sequential,
+            random_percent: 100,
+            distribution: Distribution::Uniform,
             align: None,
             stride: None,
             interlocked: false,
@@ -175,7 +179,7 @@ impl Reader {
             'g' => self.throttle(value)?,
             'i' => self.burst = Some(number(value, 1, u32::MAX)?),
             'j' => self.pause = Some(Duration::from_millis(number(value, 1, 3_600_000)?)),
-            'a' if !value.starts_with('g') => self.cpus = cpus(value)?,
+            'a' => self.cpus = cpus(value)?,
             'L' if value.is_empty() => self.latency = true,
             'R' => self.result(value)?,
             'I' => {
@@ -188,7 +192,7 @@ impl Reader {
             }
             _ => match IDLE.iter().find(|idle| idle.0 == letter) {
                 Some((_, why)) => self.idle.push((format!("-{flag}"), why)),
-                None if "aAeLNOpuXy".contains(letter) => self.not_done(flag)?,
+                None if "AeLNOpuXy".contains(letter) => self.not_done(flag)?,
                 None => {
                     return Err(
                         "no flag of DISKSPD's; wanted one of -b -w -r -s -o -t -F -d -W -B -f -S ..."
@@ -215,7 +219,13 @@ impl Reader {
             if text.is_empty() { Ok(None) } else { this.size(text).map(Some) }
         };
         match (letter, value) {
-            ('r', mixed) if mixed.starts_with(['s', 'd']) => self.not_done(&format!("r{mixed}"))?,
+            ('r', mixed) if mixed.starts_with('s') => {
+                (self.access, self.random_percent) = (Access::Random, number(&mixed[1..], 0, 100)?);
+            }
+            ('r', shaped) if shaped.starts_with("dpct") => {
+                (self.access, self.distribution) = (Access::Random, zones(&shaped[4..])?);
+            }
+            ('r', shaped) if shaped.starts_with('d') => self.not_done(&format!("r{shaped}"))?,
             ('r', align) => (self.access, self.align) = (Access::Random, own(self, align)?),
             (_, interlocked) if interlocked.starts_with('i') => {
                 (self.interlocked, self.stride) = (true, own(self, &interlocked[1..])?);
@@ -234,7 +244,10 @@ impl Reader {
                 'h' => (self.buffered, self.write_through) = (false, true),
                 'w' => self.write_through = true,
                 'm' => self.mapped = true,
-                'r' => self.not_done("Sr")?,
+                'r' => {
+                    self.buffered = false;
+                    self.idle.push(("-Sr".to_owned(), "what another machine caches is its own affair"));
+                }
                 _ => return Err("wanted -S with letters of b, h, m, r, u and w".to_owned()),
             }
         }
@@ -248,7 +261,14 @@ impl Reader {
         match value {
             "" => self.zeroes = true,
             "r" => self.refill = true,
-            _ => self.not_done(&format!("Z{value}"))?,
+            from_file if from_file.contains(',') => self.not_done(&format!("Z{value}"))?,
+            _ => {
+                let bytes = self.size(value)?;
+                self.refill = true;
+                self.notes.push(format!(
+                    "-Z{value}: each write has random bytes of its own, not a part of the same {bytes}"
+                ));
+            }
         }
         Ok(())
     }
@@ -368,6 +388,8 @@ impl Reader {
                 percent => Operation::Mixed { read_percent: 100 - percent },
             },
             access: self.access,
+            random_percent: self.random_percent,
+            distribution: self.distribution.clone(),
             block_size: self.block,
             block_align: self.align,
             stride: if self.access == Access::Sequential { stride } else { 0 },
@@ -387,7 +409,42 @@ impl Reader {
     }
 }
 
+/// `90/10:5/5`: so many per cent of the I/Os in so many per cent of the target, one zone behind the other;
+/// the rest of the I/Os falls on the rest of the target.
+fn zones(text: &str) -> Result<Distribution, String> {
+    let wrong =
+        || format!("'{text}' is no distribution; wanted I/Os and target in per cent, as in -rdpct90/10:5/5");
+    let mut zones = Vec::new();
+    for zone in text.split(':') {
+        let (access, size) = zone.split_once('/').ok_or_else(wrong)?;
+        let percent = |text| number(text, 0_u8, 100).map_err(|_| wrong());
+        zones.push(Zone { access_percent: percent(access)?, size_percent: percent(size)? });
+    }
+    let sum = |pick: fn(&Zone) -> u8| zones.iter().map(|zone| u32::from(pick(zone))).sum::<u32>();
+    let left = |sum: u32| 100_u32.checked_sub(sum).and_then(|left| u8::try_from(left).ok()).ok_or_else(wrong);
+    let rest = Zone {
+        access_percent: left(sum(|zone| zone.access_percent))?,
+        size_percent: left(sum(|zone| zone.size_percent))?,
+    };
+    match (rest.access_percent, rest.size_percent) {
+        (0, 0) => (),
+        (_, 0) => return Err(format!("'{text}': {} % of the I/Os have no place left", rest.access_percent)),
+        _ => zones.push(rest),
+    }
+    Ok(Distribution::Zoned(zones))
+}
+
+/// CPUs by number, or in processor groups of 64 (`g0,1,2,g1,0`); `g` alone is the usual order.
 fn cpus(text: &str) -> Result<Vec<usize>, String> {
+    if let Some(groups) = text.strip_prefix('g') {
+        let mut all = Vec::new();
+        for group in groups.split('g').filter(|group| !group.is_empty()) {
+            let (number, list) = group.split_once(',').unwrap_or((group, ""));
+            let first = crate::front::number(number, 0_usize, 127)? * 64;
+            all.extend(cpus(list.trim_end_matches(','))?.into_iter().map(|cpu| first + cpu));
+        }
+        return Ok(all);
+    }
     let all: Option<Vec<usize>> =
         text.split(',').map(|cpu| cpu.parse().ok().filter(|&cpu: &usize| cpu < 8192)).collect();
     match all {
@@ -436,6 +493,16 @@ mod tests {
         let scratch = &line("-c1G /mnt/x").unwrap().plan.sections[0];
         assert_eq!((scratch.targets.len(), scratch.directory.as_deref()), (0, Some("/mnt")));
         assert!(line("-Rpxml x").unwrap().profile_only);
+        assert_eq!((of("-rs70")[0].spec.access, of("-rs70")[0].spec.random_percent), (Access::Random, 70));
+        let zone = |access_percent, size_percent| Zone { access_percent, size_percent };
+        let shaped = |text: &str| of(text)[0].spec.distribution.clone();
+        assert_eq!(
+            shaped("-rdpct90/10:5/5"),
+            Distribution::Zoned(vec![zone(90, 10), zone(5, 5), zone(5, 85)])
+        );
+        assert_eq!(shaped("-rdpct60/40:40/60"), Distribution::Zoned(vec![zone(60, 40), zone(40, 60)]));
+        assert_eq!((of("-ag0,1,2,g1,3 -t4")[2].cpus[0], of("-ag")[0].cpus.len()), (67, 0));
+        assert!(!of("-Sr")[0].buffered && of("-Z1M -w100")[0].spec.content.refill);
     }
 
     #[test]
@@ -445,7 +512,12 @@ mod tests {
             ("-w101 x", "-w101: '101' is not a whole number from 0 to 100"),
             ("-o0 x", "from 1 to 4096"),
             ("-qq x", "no flag of DISKSPD's"),
-            ("-rs50 x", "not done here"),
+            ("-rs101 x", "from 0 to 100"),
+            ("-rdpct90 x", "is no distribution"),
+            ("-rdpct90/100 x", "no place left"),
+            ("-rdabs90/1G x", "not done here"),
+            ("-Z1M,data.bin x", "not done here"),
+            ("-agx x", "from 0 to 127"),
             ("-X5 x", "not done here"),
             ("-Sq x", "letters of b, h, m, r, u and w"),
             ("-b4k -s512 x", "below the block size"),

@@ -7,6 +7,9 @@ use crate::steady::Limit;
 use crate::verify::Verify;
 use thiserror::Error;
 
+/// Each worker has room for its slowest operations from the start.
+const OUTLIERS_MAX: u32 = 100_000;
+
 /// Why a job cannot be run.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum JobError {
@@ -45,6 +48,12 @@ pub enum JobError {
     /// A mix that is no mix.
     #[error("{0} % reads in a mixed job: wanted 1 to 99")]
     ReadPercent(u8),
+    /// More than anybody reads.
+    #[error("the slowest {0} operations of each worker: wanted at most {OUTLIERS_MAX}")]
+    Outliers(u32),
+    /// A share above all.
+    #[error("{0} % random offsets: wanted 0 to 100")]
+    RandomPercent(u8),
     /// Nothing would be measured.
     #[error("a runtime of zero measures nothing")]
     Runtime,
@@ -176,6 +185,9 @@ impl JobSpec {
         if self.runtime.is_zero() {
             return Err(JobError::Runtime);
         }
+        if self.outliers > OUTLIERS_MAX {
+            return Err(JobError::Outliers(self.outliers));
+        }
         self.check_sizes()?;
         self.check_order()?;
         self.check_pace()?;
@@ -279,6 +291,17 @@ impl JobSpec {
         }
         if self.random_map && !self.size_mix.is_empty() {
             return conflict("a random map", "several block sizes", "");
+        }
+        match self.random_percent {
+            0..100 if self.random_map => {
+                return conflict(
+                    "a share of random offsets",
+                    "a random map",
+                    ": runs would visit blocks again",
+                );
+            }
+            0..=100 => (),
+            percent => return Err(JobError::RandomPercent(percent)),
         }
         if self.stride > 0 && !sequential {
             return conflict("a stride", "random offsets", "");

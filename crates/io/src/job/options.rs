@@ -63,11 +63,13 @@ pub struct PageCache {
     pub advice: Advice,
     /// Drop what is cached of the target before the run begins.
     pub invalidate: bool,
+    /// Read all of the target into it before the run begins, instead.
+    pub pre_read: bool,
 }
 
 impl Default for PageCache {
     fn default() -> Self {
-        Self { advice: Advice::AsAccessed, invalidate: true }
+        Self { advice: Advice::AsAccessed, invalidate: true, pre_read: false }
     }
 }
 

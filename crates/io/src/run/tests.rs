@@ -22,6 +22,7 @@ fn setting() -> Setting {
         cpus: Vec::new(),
         clock: Clock::calibrate(Duration::from_millis(2)),
         stop: Arc::new(AtomicBool::new(false)),
+        live: false,
     }
 }
 
@@ -229,6 +230,31 @@ fn a_file_that_gets_shorter_ends_the_run() {
 }
 
 #[test]
+fn whoever_watches_sees_each_target_and_the_latencies_so_far() {
+    let setting = Setting { live: true, ..setting() };
+    let mut spec = job(EngineKind::Pvsync2);
+    (spec.runtime, spec.workers) = (Duration::from_secs(600), 2);
+    spec.operation = Operation::Mixed { read_percent: 50 };
+    let targets = [scratch(1 << 20), scratch(1 << 20)];
+    let stop = Arc::clone(&setting.stop);
+    let mut last = Vec::new();
+    run(&spec.check(1 << 20).unwrap(), &targets, &setting, |_, glance| {
+        last = glance.seen().remove(0);
+        let done = |seen: &crate::live::Seen| {
+            [Direction::Read, Direction::Write].iter().all(|&direction| seen.ios(direction) > 10)
+        };
+        stop.fetch_or(last.iter().all(done), Ordering::Relaxed);
+    })
+    .unwrap();
+    assert_eq!(last.len(), 2);
+    for seen in &last {
+        assert_eq!(seen.bytes(Direction::Read), seen.ios(Direction::Read) * 4096);
+        let [median, most] = [0.5, 1.0].map(|share| seen.latency_ns(Direction::Write, share).unwrap());
+        assert!(0 < median && median <= most && seen.failures == 0);
+    }
+}
+
+#[test]
 fn a_stop_ends_a_run_at_once() {
     let setting = setting();
     let mut spec = job(EngineKind::Pvsync2);
@@ -237,9 +263,9 @@ fn a_stop_ends_a_run_at_once() {
     let start = Instant::now();
     let stop = Arc::clone(&setting.stop);
     let mut calls = 0;
-    let outcome = run(&spec.check(target.size()).unwrap(), &[target], &setting, |_, ios| {
+    let outcome = run(&spec.check(target.size()).unwrap(), &[target], &setting, |_, glance| {
         calls += 1;
-        if calls >= 2 && ios > 0 {
+        if calls >= 2 && glance.ios() > 0 {
             stop.store(true, Ordering::Relaxed);
         }
     })

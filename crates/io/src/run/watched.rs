@@ -1,8 +1,8 @@
-//! A task seen from outside while it runs: how many operations its workers have done, and whether it is
-//! steady.
+//! A task seen from outside while it runs: what its workers have done so far, and whether it is steady.
 
 use super::Task;
 use crate::job::Job;
+use crate::live::Seen;
 use crate::steady::{Detector, Figure, SteadyState};
 use crate::worker::Progress;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::time::Duration;
 /// A task as it is seen from outside while it runs.
 pub(super) struct Watched {
     pub(super) workers: Vec<Arc<Progress>>,
+    targets: usize,
     pub(super) steadiness: Option<Steadiness>,
     /// Set when it may end early.
     pub(super) enough: Arc<AtomicBool>,
@@ -20,7 +21,8 @@ pub(super) struct Watched {
 impl Watched {
     pub(super) fn new(task: &Task) -> Self {
         let steadiness = task.job.steady.map(|asked| Steadiness::new(asked, &task.job));
-        Self { workers: Vec::new(), steadiness, enough: Arc::new(AtomicBool::new(false)) }
+        let targets = task.targets.len();
+        Self { workers: Vec::new(), targets, steadiness, enough: Arc::new(AtomicBool::new(false)) }
     }
 
     pub(super) fn ios(&self) -> u64 {
@@ -32,6 +34,40 @@ impl Watched {
         if steady {
             self.enough.store(true, Ordering::Relaxed);
         }
+    }
+}
+
+/// What is to be seen of a run at one moment.
+pub struct Glance<'a> {
+    pub(super) watched: &'a [Watched],
+}
+
+impl std::fmt::Debug for Glance<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Glance").field("ios", &self.ios()).finish_non_exhaustive()
+    }
+}
+
+impl Glance<'_> {
+    /// Operations finished by all workers of all tasks.
+    #[must_use]
+    pub fn ios(&self) -> u64 {
+        self.watched.iter().map(Watched::ios).sum()
+    }
+
+    /// What was done so far, by task and target; nothing unless the setting asks for it.
+    #[must_use]
+    pub fn seen(&self) -> Vec<Vec<Seen>> {
+        let of = |watched: &Watched| {
+            let mut targets = vec![Seen::default(); watched.targets];
+            for (number, worker) in watched.workers.iter().enumerate() {
+                if let Some(live) = &worker.live {
+                    targets[number % watched.targets].add(live);
+                }
+            }
+            targets
+        };
+        self.watched.iter().map(of).collect()
     }
 }
 

@@ -30,6 +30,7 @@ fn measure(device: &SimSpec, arrivals: Option<Arrivals>, depth: u32, seconds: u6
         cpus: Vec::new(),
         clock: Clock::calibrate(Duration::from_millis(1)),
         stop: Arc::new(AtomicBool::new(false)),
+        live: false,
     };
     let job = job.check(device.size).unwrap();
     run(&job, &[Target::simulated(device.clone())], &setting, |_, _| {}).unwrap()

@@ -86,8 +86,13 @@ impl<E: Engine> Pump<E> {
         self.outliers.add(Outlier { at_ns, latency_ns, io, depth, cpu, worker });
     }
 
+    /// Lets the checker see what an operation brought, and whoever watches that it is done.
     #[cold]
-    pub(super) fn check(&mut self, slot: u32, io: Io) {
+    pub(super) fn look_at(&mut self, slot: u32, now: u64) {
+        let Started { intended, io, .. } = self.started[slot as usize];
+        if let Some(live) = &self.live {
+            live.count(io.direction, io.length, self.engine.ns_between(intended, now));
+        }
         let Some(checker) = &mut self.checker else { return };
         if io.direction == Direction::Read {
             let sequence = checker.in_flight[slot as usize];
@@ -103,6 +108,9 @@ impl<E: Engine> Pump<E> {
             self.errors.entry((io.direction, -result)).or_insert(first).count += 1;
         } else {
             self.short_ios += 1;
+        }
+        if let Some(live) = &self.live {
+            live.count_failure();
         }
         self.failures += 1;
         self.failures_in_a_row += 1;

@@ -35,6 +35,10 @@ pub struct JobDetail {
     /// Whether random offsets visited each block once before any came again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random_map: Option<bool>,
+    /// The share of random offsets that were drawn, in per cent; the others went on where the I/O before
+    /// ended. Left out for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub random_percent: Option<u8>,
     /// The law of arrivals of an open loop: `constant`, `poisson`, `bursts` or `trace`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<String>,

@@ -9,6 +9,8 @@ use std::fmt::Write;
 pub struct DiskspdView {
     /// The command line.
     pub command: String,
+    /// How long the load went on after the measured time, in seconds.
+    pub cooldown_s: f64,
     /// With latencies.
     pub latency: bool,
     /// How busy each CPU was over the run, warm-up included: its number, user and kernel, in per cent.
@@ -38,7 +40,7 @@ const PERCENTILES: [(&str, f64); 14] = [
 pub fn text(record: &Record, shown: &[Shown], view: &DiskspdView) -> String {
     let rows = rows(record, shown);
     let mut text = format!("\nCommand Line: {}\n\n", view.command);
-    text.push_str(&input(record));
+    text.push_str(&input(record, view));
     let _ = writeln!(text, "Results for timespan 1:\n{}\n", "*".repeat(79));
     let _ = writeln!(text, "actual test time:\t{:.2}s", seconds(&rows));
     let _ = writeln!(text, "thread count:\t\t{}\nproc count:\t\t{}\n", rows.len(), view.cpus.len());
@@ -90,13 +92,13 @@ fn sum(rows: &[Row], pick: fn(&Row) -> &Side) -> Side {
     rows.iter().fold(Side::default(), |sum, row| sum.and(pick(row)))
 }
 
-fn input(record: &Record) -> String {
+fn input(record: &Record, view: &DiskspdView) -> String {
     let Some(first) = record.workloads.first() else { return String::new() };
     let job = &first.job;
     let access = if job.access == crate::record::Access::Random { "random" } else { "sequential" };
     let mut text = "Input parameters:\n\n\ttimespan:   1\n\t-------------\n".to_owned();
     let _ = writeln!(text, "\tduration: {}s\n\twarm up time: {}s", job.runtime_s, job.warmup_s);
-    let _ = writeln!(text, "\tcool down time: 0s\n\tpath: '{}'", record.target.spec);
+    let _ = writeln!(text, "\tcool down time: {}s\n\tpath: '{}'", view.cooldown_s, record.target.spec);
     let _ = writeln!(text, "\t\tblock size: {}\n\t\tusing {access} I/O", job.block_size_bytes);
     let (reads, writes) = (job.read_percent, 100 - job.read_percent);
     let _ = writeln!(text, "\t\tperforming mix test (read/write ratio: {reads}/{writes})");

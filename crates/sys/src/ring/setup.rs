@@ -86,6 +86,12 @@ fn refusal(errno: Errno) -> RingError {
             return RingError::Seccomp { errno };
         }
     }
+    if errno == Errno::NOMEM {
+        return RingError::Failed {
+            step: "io_uring_setup (its queues are locked memory: see ulimit -l)",
+            errno,
+        };
+    }
     RingError::Failed { step: "io_uring_setup", errno }
 }
 

@@ -330,11 +330,9 @@ impl<'a> Bench<'a> {
     fn run_one(&self, planned: &Planned) -> Result<Outcome> {
         let target = &self.evaluation.open.target;
         let job = planned.spec.clone().check(target.size()).map_err(|error| Refused(error.to_string()))?;
-        let tick = |elapsed: Duration, ios: u64| {
-            let figure = format!("{:.0} IOPS", ios as f64 / elapsed.as_secs_f64().max(0.001));
-            self.progress.tick(elapsed, &figure);
-        };
-        Ok(run(&job, std::slice::from_ref(target), &self.evaluation.setting, tick)?)
+        Ok(run(&job, std::slice::from_ref(target), &self.evaluation.setting, |elapsed, glance| {
+            self.progress.tick_rate(elapsed, glance.ios());
+        })?)
     }
 }
 

@@ -45,6 +45,8 @@ pub(super) struct Draft {
     rate_iops: Pair<f64>,
     process: Process,
     verified: bool,
+    /// The checksum asked for, where it is not the one there is.
+    other_checksum: Option<String>,
     engine: Engine,
     pub(super) buffered: bool,
     pub(super) stonewall: bool,
@@ -131,6 +133,7 @@ impl Draft {
             rate_iops: (None, None),
             process: Process::Linear,
             verified: false,
+            other_checksum: None,
             engine: ENGINES[0],
             buffered: true,
             stonewall: false,
@@ -172,7 +175,7 @@ impl Draft {
         self.settle_blocks().map_err(|reason| header.fail(reason))?;
         self.settle_order(&mut note);
         self.settle_end(&mut note);
-        self.settle_pace().map_err(|reason| header.fail(reason))?;
+        self.settle_pace(&mut note).map_err(|reason| header.fail(reason))?;
         self.settle_verify(&mut note);
         self.settle_goals();
         Ok(Section {
@@ -240,6 +243,10 @@ impl Draft {
         let random = self.spec.access == Access::Random;
         let shaped = self.spec.distribution != Distribution::Uniform;
         self.spec.random_map = self.random_map && random && !shaped;
+        if self.spec.random_map && self.spec.random_percent < 100 {
+            note("percentage_random: blocks may come again before all were visited (norandommap)".to_owned());
+            self.spec.random_map = false;
+        }
         if self.spec.random_map && !self.spec.size_mix.is_empty() {
             note(
                 "several block sizes: blocks may come again before all were visited (norandommap)".to_owned(),
@@ -275,7 +282,7 @@ impl Draft {
         }
     }
 
-    fn settle_pace(&mut self) -> Outcome {
+    fn settle_pace(&mut self, note: &mut impl FnMut(String)) -> Outcome {
         let mean = self.spec.mean_block();
         let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / mean);
         let (read, write) = match (self.rate_iops, self.rate) {
@@ -288,6 +295,9 @@ impl Draft {
             ((None, None), (read, write)) => (bytes(read), bytes(write)),
             (rates, _) => rates,
         };
+        if !self.think_time.is_zero() {
+            note("thinktime: the rate decides when I/Os are due; there are no pauses beside it".to_owned());
+        }
         let missing = || "a rate for the other direction only; wanted one for what the job does".to_owned();
         let per_s = match self.spec.operation {
             Operation::Read => read.ok_or_else(missing)?,
@@ -335,6 +345,9 @@ impl Draft {
     fn settle_verify(&mut self, note: &mut impl FnMut(String)) {
         if !self.verified {
             return;
+        }
+        if let Some(other) = &self.other_checksum {
+            note(format!("verify={other}: blocks are checked by a CRC-32C in every 512 bytes instead"));
         }
         self.spec.verify = Some(match self.spec.operation {
             Operation::Read => Verify::ReadOnly,

@@ -129,6 +129,23 @@ fn variables_and_included_files_are_put_in() {
 }
 
 #[test]
+fn what_is_done_otherwise_is_said() {
+    let of = |text: &str| {
+        let plan = plan(&format!("[a]\nfilename=x\n{text}\n"));
+        (plan.sections[0].clone(), plan.notes.join(" "))
+    };
+    let (section, notes) =
+        of("rw=randread\npercentage_random=30\npre_read=1\nwrite_hist_log\nlog_hist_msec=250");
+    assert_eq!((section.spec.random_percent, section.spec.random_map), (30, false));
+    assert!(section.spec.page_cache.pre_read && notes.contains("norandommap"), "{notes}");
+    assert_eq!(section.logs.histogram.as_deref(), Some("a"));
+    assert_eq!(section.logs.histogram_window, Some(Duration::from_millis(250)));
+    let (section, notes) = of("rw=write\nverify=md5\nrate_iops=10\nthinktime=1s");
+    assert!(section.spec.verify.is_some() && notes.contains("CRC-32C"), "{notes}");
+    assert!(section.spec.think.is_none() && notes.contains("no pauses"), "{notes}");
+}
+
+#[test]
 fn whatever_is_wrong_is_named_with_its_line() {
     for (text, words) in [
         ("[a]\niodept=4", "job.fio:2: unknown option 'iodept'; the nearest known one is iodepth"),
@@ -141,7 +158,7 @@ fn whatever_is_wrong_is_named_with_its_line() {
         ("[a]\nioengine=windowsaio", "wanted one of psync"),
         ("[a]\nrw=randrw\nbs=4k,8k", "job.fio:1: bs=4096,8192"),
         ("[a]\nrw=randrw\nrate_iops=900,100", "90 % reads, and rwmixread is 50"),
-        ("[a]\nverify=md5", "wanted crc32c or 0"),
+        ("[a]\nverify=pattern", "wanted crc32c or 0"),
         ("[a]\nruntime=soon", "'soon' has an unknown unit"),
         ("[a]\ncpus_allowed=3-1", "not a list of CPUs"),
         ("[a]\npercentile_list=101", "wanted up to 20 numbers"),

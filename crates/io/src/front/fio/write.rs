@@ -71,6 +71,7 @@ pub fn options_of(section: &Section) -> Vec<(String, String)> {
         options.put_if("random_distribution", &distribution(&spec.distribution), {
             spec.distribution != Distribution::Uniform
         });
+        options.put_if("percentage_random", &spec.random_percent, spec.random_percent < 100);
         options.put_if("norandommap", &1, !spec.random_map);
     }
     put_engine(&mut options, section);
@@ -154,6 +155,7 @@ fn put_writes(options: &mut Options, section: &Section) {
         Advice::Sequential => options.put("fadvise_hint", &"sequential"),
     }
     options.put_if("invalidate", &0, !spec.page_cache.invalidate);
+    options.put_if("pre_read", &1, spec.page_cache.pre_read);
     options.put_some("iodepth_batch", spec.batch.submit);
     options.put_some("iodepth_batch_complete_min", spec.batch.complete);
     options.put_some("iodepth_low", spec.batch.low);
@@ -176,6 +178,8 @@ fn put_goals(options: &mut Options, section: &Section) {
     options.put_some("write_bw_log", logs.bandwidth.as_ref());
     options.put_some("write_iops_log", logs.iops.as_ref());
     options.put_some("write_lat_log", logs.latency.as_ref());
+    options.put_some("write_hist_log", logs.histogram.as_ref());
+    options.put_some("log_hist_msec", logs.histogram_window.map(|window| window.as_millis()));
     options.put_some("log_avg_msec", logs.window.map(|window| window.as_millis()));
     options.put_if("log_max_value", &1, logs.largest);
     options.put_if("log_offset", &1, logs.offsets);

@@ -208,8 +208,21 @@ impl Draft {
         self.verified = match text {
             "0" => false,
             "crc32c" | "crc32c-intel" => true,
+            // All of them find the same faults; which of them did is nobody's question.
+            "crc7" | "crc16" | "crc32" | "crc64" | "md5" | "sha1" | "sha256" | "sha512" | "sha3-224"
+            | "sha3-256" | "sha3-384" | "sha3-512" | "xxhash" | "meta" => {
+                self.other_checksum = Some(text.to_owned());
+                true
+            }
             _ => return Err(format!("'{text}' is not done here; wanted crc32c or 0")),
         };
+        Ok(())
+    }
+
+    pub(in crate::front::fio) fn set_percentage_random(&mut self, text: &str) -> Outcome {
+        // As in fio there may be one for writes behind a comma; here runs keep their direction.
+        let percent = text.split(',').next().unwrap_or(text);
+        self.spec.random_percent = crate::front::number(percent, 0, 100)?;
         Ok(())
     }
 
@@ -324,6 +337,16 @@ impl Draft {
 
     pub(in crate::front::fio) fn set_write_lat_log(&mut self, text: &str) {
         self.logs.latency = Some(text.to_owned());
+    }
+
+    pub(in crate::front::fio) fn set_write_hist_log(&mut self, text: &str) {
+        self.logs.histogram = Some(text.to_owned());
+    }
+
+    pub(in crate::front::fio) fn set_log_hist_msec(&mut self, text: &str) -> Outcome {
+        let window = values::number(text, 0, 3_600_000)?;
+        self.logs.histogram_window = Some(Duration::from_millis(window)).filter(|window| !window.is_zero());
+        Ok(())
     }
 
     pub(in crate::front::fio) fn set_log_avg_msec(&mut self, text: &str) -> Outcome {
