@@ -5,7 +5,7 @@
 //! what it is.
 //!
 //! A few tests that failed beside all others are run once more, alone: what holds then is named as such and
-//! does not fail the run. Not so in the crates that hold a program's memory: a page that was lost once is lost.
+//! does not fail the run. Not so in the crates that hold a program's memory: a page lost once is lost.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
