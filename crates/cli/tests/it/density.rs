@@ -3,8 +3,9 @@
 
 use crate::support::{folder, overdrive, read, run, skip};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::RwLockReadGuard;
 use std::time::{Duration, Instant};
 
 const QUICK: [&str; 8] =
@@ -459,14 +460,16 @@ fn guests(test: &str) -> Option<Vec<String>> {
     Some(["--kind", "vm", "--kernel", &kernel, "--modules", &modules].map(str::to_owned).to_vec())
 }
 
+/// Whether instances can be put under the pager here, as they can until what is returned is dropped.
+fn can_extend(test: &str, store: &Path) -> Option<RwLockReadGuard<'static, ()>> {
+    if has_redis(test) && has_groups(test) { crate::extend::can_page(test, store) } else { None }
+}
+
 #[test]
 fn extended_instances_stay_within_the_fleets_dram() {
     const TEST: &str = "density::extended_instances_stay_within_the_fleets_dram";
     let place = folder();
-    if !has_redis(TEST) || !has_groups(TEST) {
-        return;
-    }
-    let Some(_swap_is_off) = crate::extend::can_page(TEST, place.path()) else { return };
+    let Some(_swap_is_off) = can_extend(TEST, place.path()) else { return };
     let store = place.path().to_str().unwrap();
     let arguments = [
         "--backing",
@@ -507,10 +510,7 @@ fn extended_instances_stay_within_the_fleets_dram() {
 fn a_killed_run_of_extended_instances_leaves_nothing_after_stale() {
     const TEST: &str = "density::a_killed_run_of_extended_instances_leaves_nothing_after_stale";
     let place = folder();
-    if !has_redis(TEST) || !has_groups(TEST) {
-        return;
-    }
-    let Some(_swap_is_off) = crate::extend::can_page(TEST, place.path()) else { return };
+    let Some(_swap_is_off) = can_extend(TEST, place.path()) else { return };
     let store = place.path().to_str().unwrap();
     let quick = ["--backing", "extend", "--store", store, "--dram", "128MiB", "--objective", "max=60s"];
     let (code, _, error) = density(&[&quick, &TWO[..]].concat());

@@ -167,7 +167,8 @@ impl Engine {
         let arrived = self.page_map.present(self.frames.address(first_frame), count)?;
         let stayed = self.page_map.present(address, count)?;
         let (mut moved, mut shared) = (0, 0);
-        let settled = self.is_settled(address);
+        // Asked of the kernel when a page is missing, which is rare.
+        let mut settled = None;
         for (index, page) in pages.enumerate() {
             let frame = first_frame + index as u32;
             let came = arrived >> index & 1 == 1;
@@ -187,7 +188,7 @@ impl Engine {
                 }
             } else if resident && stayed >> index & 1 == 1 {
                 shared |= 1 << index;
-            } else if resident && settled {
+            } else if resident && *settled.get_or_insert_with(|| self.is_settled(address)) {
                 // Given up by the program without a word (MADV_FREE): zeroes.
                 self.forget(page);
             }
