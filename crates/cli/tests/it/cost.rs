@@ -1,6 +1,6 @@
 //! `overdrive cost`: the documents' figures from the command line, price lists, and what is refused.
 
-use crate::support::{folder, run};
+use crate::support::{folder, run, words_of};
 use serde_json::Value;
 
 const BLUEPRINT: [&str; 7] = ["cost", "--dram-a", "384GiB", "--dram-b", "192GiB", "--ssd-b", "200GiB"];
@@ -39,7 +39,7 @@ fn a_price_list_prices_servers_and_drives_and_the_page_is_whole() {
     // 384 x 6 + 9000, and 192 x 6 + 200 x 1.5 + 9500; two drives of 375 GB with 30 writes a day last 5 years
     // at 260 MB/s.
     assert!(text.contains("11304") && text.contains("10952"), "{text}");
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = words_of(&text);
     assert!(text.contains("260 MB a second") && text.contains("do not hold"), "{text}");
     let html = std::fs::read_to_string(page).unwrap();
     assert!(html.contains("<svg") && html.contains("Endurance") && !html.contains("<script"), "{page}");

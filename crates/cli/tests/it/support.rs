@@ -61,6 +61,11 @@ pub(crate) fn has_direct_io(test: &str) -> bool {
     code == 0
 }
 
+/// The words alone: where a table or text breaks its lines depends on how long its paths are.
+pub(crate) fn words_of(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Tests that turn swap on hold this alone, those that extend memory together: a swap area on the store's disk
 /// is refused to the pager, and all tests use the same disk.
 static SWAP: RwLock<()> = RwLock::new(());

@@ -3,7 +3,7 @@
 //! Only areas are made here: settings are the whole machine's, and other tests look at them. The whole way, on
 //! a drive, is a scenario of the virtual machines.
 
-use crate::support::{folder, run, skip, swap_may_be_on};
+use crate::support::{folder, run, skip, swap_may_be_on, words_of};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -49,8 +49,7 @@ fn a_file_is_swapped_to_and_taken_away() {
     let (file, state) = paths(folder.path());
     let (code, out, error) = run(&arguments("on", &file, &state));
     assert_eq!(code, 0, "{out}{error}");
-    // Where lines are broken depends on how long the path is.
-    let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = words_of(&out);
     assert!(is_on(&file) && words.contains("swap space of 16 MiB"), "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 80 || !line.trim().contains(' ')), "{out}");
 
@@ -64,7 +63,7 @@ fn a_file_is_swapped_to_and_taken_away() {
     let (code, _, error) = run(&arguments("on", &file, &state));
     assert!(code == 2 && error.contains("it is there already"), "{error}");
     let (code, out, error) = run(&["tune", "status", "--state", &state]);
-    let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = words_of(&out);
     assert!(code == 0 && words.contains("stands") && words.contains("on, priority 0"), "{out}{error}");
     let (code, out, error) = run(&arguments("off", &file, &state));
     assert_eq!(code, 0, "{out}{error}");
