@@ -23,18 +23,17 @@ lacks cc build-essential required
 if [ "$purpose" = test ]; then
     lacks git git required # tidy asks it for the list of files
     lacks fio fio optional
-    lacks redis-server redis-server optional # instances for the tests of density; no service of it is started
     lacks python3 python3 optional # sets up a seccomp filter for one test
     lacks curl curl optional
-    # Programs that are run in extended memory.
-    lacks redis-cli redis-tools optional
-    lacks javac default-jdk-headless optional
+    lacks javac default-jdk-headless optional # a program that is run in extended memory
     # Some systems name the browser otherwise; any of these will do.
     have chromium-browser || have google-chrome || lacks chromium chromium optional
     [ -e /etc/ssl/certs/ca-certificates.crt ] || packages="$packages ca-certificates"
 fi
 if [ "$purpose" = vm ] || [ "$purpose" = test ]; then
     lacks qemu-system-x86_64 qemu-system-x86 optional
+    lacks redis-server redis-server optional # instances of density; no service of it is started
+    lacks redis-benchmark redis-tools optional
     # Kernels are fetched as packages, which takes a list of what there is.
     if [ "$(id -u)" = 0 ] && have apt-get && ! apt-cache show linux-image-amd64 >/dev/null 2>&1; then
         apt-get update -qq

@@ -28,6 +28,8 @@ pub struct Extended {
     pub budget_min_bytes: u64,
     /// Counts what the pagers of a store have moved since they were started.
     pub moved: fn(&Path) -> Moved,
+    /// Counts the bytes that the pagers of a store keep there.
+    pub stored: fn(&Path) -> u64,
 }
 
 /// What went between DRAM and what lies behind it.
@@ -120,6 +122,7 @@ mod tests {
             store_bytes: 64 << 20,
             budget_min_bytes: 32 << 20,
             moved: |_| Moved::default(),
+            stored: |_| 0,
         }
     }
 

@@ -187,15 +187,17 @@ impl<'a> Fleet<'a> {
         Some(extended.budgets(dram, &(0..count as usize).map(weight).collect::<Vec<_>>()))
     }
 
-    /// Memory of one instance, in DRAM and swap, in bytes: the mean over the fleet. None without groups, and
-    /// where the kernel does not know of what lies on the drive.
+    /// Memory of one instance, in DRAM and on the drive, in bytes: the mean over the fleet. None without
+    /// groups. What an extended instance has read back and not changed since counts in both places; once it
+    /// is filled, that is little.
     #[must_use]
     pub fn footprint_bytes(&self) -> Option<u64> {
-        if self.spec.backing.extended().is_some() {
-            return None;
-        }
         let counters = self.counters()?;
-        let all = counters.usage_bytes? + counters.swap_bytes.unwrap_or(0);
+        let behind = match self.spec.backing.extended() {
+            Some(extended) => (extended.stored)(&extended.store),
+            None => counters.swap_bytes.unwrap_or(0),
+        };
+        let all = counters.usage_bytes? + behind;
         all.checked_div(self.members.len() as u64)
     }
 

@@ -20,7 +20,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-pub(crate) use blocks::{folder_by_name, last};
+pub(crate) use blocks::{folder_by_name, folders_of_mount, last};
 pub use mounts::Mount;
 pub(crate) use mounts::device_number;
 pub use overdrive_sys::volume::{DataMap, DeviceNumber, FileKind, FileSystem};
@@ -384,7 +384,7 @@ impl TargetFacts {
             self.medium = medium;
             return;
         }
-        let folders = blocks::folders_of_mount(root, mount);
+        let folders = folders_of_mount(root, mount);
         if folders.is_empty() {
             self.medium = Medium::Hidden(format!(
                 "{} from {}: its disks cannot be told from /sys",

@@ -198,7 +198,8 @@ pub struct Measured {
     pub disk: Option<String>,
     /// How much of the time it was busy, per cent.
     pub disk_busy_percent: Option<f64>,
-    /// Memory of one instance in DRAM and swap, bytes; the mean over the fleet. `null` for extended ones.
+    /// Memory of one instance in DRAM and on the drive, bytes; the mean over the fleet. `null` without
+    /// groups.
     pub footprint_bytes: Option<u64>,
     /// The fleet's group; `null` without groups.
     pub group: Option<Group>,

@@ -309,6 +309,7 @@ impl MemoryGroup {
         // The kernel keeps whole pages, rounded down. It gives up on reclaiming after a few rounds (EBUSY on
         // version 1), though the next ones would get further.
         let value = (bytes / 4096 * 4096).to_string();
+        self.page_out_to(bytes, &value);
         let mut tries = 0;
         loop {
             tries += 1;
@@ -318,8 +319,26 @@ impl MemoryGroup {
                 {
                     std::thread::sleep(Duration::from_millis(20));
                 }
-                other => return other,
+                other => {
+                    if self.version == Version::V2 {
+                        let _ = fs::write(self.path.join("memory.high"), "max");
+                    }
+                    return other;
+                }
             }
+        }
+    }
+
+    /// Gets what is above a coming limit out in rounds. Version 2 kills when a lower limit cannot be kept
+    /// after a few, which a slow drive is enough for; `memory.high` only asks.
+    fn page_out_to(&self, bytes: u64, value: &str) {
+        let is_above = || self.counters().usage_bytes.is_some_and(|used| used > bytes);
+        let start = Instant::now();
+        while self.version == Version::V2 && is_above() && start.elapsed() < PAGE_OUT_MAX {
+            if fs::write(self.path.join("memory.high"), value).is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 
@@ -443,6 +462,9 @@ impl Drop for MemoryGroup {
 
 /// How long a group may stay busy: a killed process gives its memory back first, much of it from swap.
 const BUSY_MAX: Duration = Duration::from_secs(30);
+
+/// How long to wait for the kernel to get out what is above a coming limit.
+const PAGE_OUT_MAX: Duration = Duration::from_secs(30);
 
 /// A group is busy for a moment after its last process has gone.
 fn remove(path: &Path) -> io::Result<()> {

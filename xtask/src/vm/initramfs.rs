@@ -74,6 +74,11 @@ fn add_modules(
     Ok(())
 }
 
+/// The first program that a scenario wants and this host does not have.
+pub(super) fn missing(scenario: &Scenario) -> Option<String> {
+    scenario.programs.iter().find_map(|name| on_path(name).err().map(|error| error.to_string()))
+}
+
 /// A program of the host by its name.
 fn on_path(name: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -4,9 +4,12 @@
 //! fetches the newest packages of that day.
 
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Parts of a kernel package that no scenario can use, and that make up most of it.
 const UNUSED: [&str; 12] = [
@@ -24,6 +27,9 @@ const UNUSED: [&str; 12] = [
     "drivers/isdn",
 ];
 
+/// How long to wait before each further try.
+const PAUSES: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(15)];
+
 /// A kernel that can be booted.
 #[derive(Debug, Clone)]
 pub(super) struct Kernel {
@@ -39,19 +45,25 @@ pub(super) struct Kernel {
 #[derive(Debug)]
 pub(super) struct Cache {
     folder: PathBuf,
+    /// The series that could not be had, with the reason: they are not asked for again.
+    failed: Mutex<BTreeMap<String, String>>,
 }
 
 impl Cache {
     pub(super) fn new(folder: PathBuf) -> Self {
-        Self { folder }
+        Self { folder, failed: Mutex::default() }
     }
 
     /// The kernel of a series such as `6.12`.
     pub(super) fn kernel(&self, series: &str) -> Result<Kernel> {
         let folder = self.folder.join(format!("kernel-{series}"));
         if !folder.is_dir() {
-            let package = kernel_package(series)?;
-            self.fetch(&package, &folder, prune_kernel)?;
+            let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(why) = failed.get(series) {
+                bail!("{why}");
+            }
+            insist(|| self.fetch(&kernel_package(series)?, &folder, prune_kernel))
+                .inspect_err(|error| drop(failed.insert(series.to_owned(), format!("{error:#}"))))?;
         }
         let images = names_in(&folder.join("boot"))?;
         let release = images.iter().find_map(|name| name.strip_prefix("vmlinuz-"));
@@ -68,7 +80,7 @@ impl Cache {
     pub(super) fn busybox(&self) -> Result<PathBuf> {
         let folder = self.folder.join("busybox");
         if !folder.is_dir() {
-            self.fetch("busybox-static", &folder, |_| Ok(()))?;
+            insist(|| self.fetch("busybox-static", &folder, |_| Ok(())))?;
         }
         let places = ["bin/busybox", "usr/bin/busybox"].map(|place| folder.join(place));
         let found = places.into_iter().find(|place| place.is_file());
@@ -89,6 +101,24 @@ impl Cache {
         let _ = fs::remove_dir_all(&part);
         outcome.with_context(|| format!("fetching {package}"))
     }
+}
+
+/// Tries more than once: an archive may be out of reach for a moment, or hold newer packages than the list.
+fn insist(fetch: impl Fn() -> Result<()>) -> Result<()> {
+    let mut outcome = fetch();
+    for pause in PAUSES {
+        let Err(error) = &outcome else { return Ok(()) };
+        // Only root may fetch the list; who may not tries again with the old one.
+        let apt = |word: &str| Command::new("apt-get").args(["-qq", word]).output();
+        if apt("--version").is_err() {
+            break;
+        }
+        eprintln!("vm: {error:#}; trying again");
+        std::thread::sleep(pause);
+        let _ = apt("update");
+        outcome = fetch();
+    }
+    outcome
 }
 
 fn download(package: &str, folder: &Path) -> Result<PathBuf> {

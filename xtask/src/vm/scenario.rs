@@ -28,8 +28,6 @@ pub(super) struct Scenario {
     pub(super) limit: Duration,
     /// The guest's clock counts its instructions, one a nanosecond, whatever the host does meanwhile.
     pub(super) counted: bool,
-    /// The CPUs take turns on one thread of the host.
-    pub(super) turns: bool,
     /// Programs of the host, found by name, that the guest gets too.
     pub(super) programs: Vec<String>,
     pub(super) script: String,
@@ -82,7 +80,6 @@ impl Scenario {
             devices: Vec::new(),
             limit: LIMIT,
             counted: false,
-            turns: false,
             programs: Vec::new(),
             script: text.to_owned(),
         };
@@ -116,11 +113,10 @@ impl Scenario {
             "device" => self.devices.push(one()?.to_owned()),
             "nvme" => self.drives.push(drive(&words)?),
             "counted" if words.is_empty() => self.counted = true,
-            "turns" if words.is_empty() => self.turns = true,
             "program" => self.programs.push(one()?.to_owned()),
             _ => bail!(
-                "no such word; wanted kernels, cpus, memory, nodes, limit, module, boot, device, nvme, counted, \
-                 turns or program"
+                "no such word; wanted kernels, cpus, memory, nodes, limit, module, boot, device, nvme, counted or \
+                 program"
             ),
         }
         Ok(())
@@ -198,7 +194,6 @@ mod tests {
 #: module null_blk
 #: boot nokaslr quiet
 #: counted
-#: turns
 #: program fio
 #: device pcie-root-port,id=port1,slot=1
 #: nvme a size=128M written bus=port1
@@ -234,7 +229,6 @@ true
             devices: vec!["pcie-root-port,id=port1,slot=1".to_owned()],
             limit: Duration::from_secs(90),
             counted: true,
-            turns: true,
             programs: vec!["fio".to_owned()],
             script: TEXT.to_owned(),
         };

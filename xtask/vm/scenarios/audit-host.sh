@@ -1,6 +1,5 @@
 # The audit of a host that is set up badly: each fault made on a real kernel, and each is found by its rule
 #: cpus 4
-#: turns
 #: nodes 2
 #: module nvme poll_queues=1
 #: device pxb-pcie,id=host1,bus_nr=0x40,numa_node=1

@@ -15,7 +15,7 @@ echo +memory >/sys/fs/cgroup/cgroup.subtree_control
 trace() {
     find /proc/sys /sys/block /sys/kernel/mm /sys/module/*/parameters -type f 2>/dev/null |
         grep -v -e '/random/' -e '-nr$' -e '-state$' -e ns_last_pid -e '/stat$' -e inflight -e '/stats/' \
-            -e stat_refresh -e drop_caches -e compact_memory -e khugepaged -e '/ksm/' | sort |
+            -e stat_refresh -e drop_caches -e compact_memory -e khugepaged -e '/ksm/' -e tainted | sort |
         xargs grep -s "" >"$1"
     cat /proc/swaps >>"$1"
     find /sys/fs/cgroup -type d >>"$1"

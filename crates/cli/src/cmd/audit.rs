@@ -141,9 +141,11 @@ fn explain(audit: &Audit, wanted: &str) -> Result<Ending> {
             .map(|rule| rule.id)
             .filter(|id| id.split('-').any(|part| part.len() > 2 && wanted.contains(part)))
             .collect();
-        let hint =
-            if near.is_empty() { "overdrive audit --json lists all".to_owned() } else { near.join(", ") };
-        refuse!("--explain {wanted}: no rule has this name; near it: {hint}");
+        let hint = match near.is_empty() {
+            true => "overdrive audit --json lists all".to_owned(),
+            false => format!("near it: {}", near.join(", ")),
+        };
+        refuse!("--explain {wanted}: no rule has this name; {hint}");
     };
     output::print(&render::text::sections(&story(finding), output::text_options()))?;
     Ok(Ending::Done)

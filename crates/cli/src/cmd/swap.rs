@@ -104,6 +104,12 @@ fn on(flags: &SwapOnFlags) -> Result<Ending> {
         show::setup(&setup, flags.wish.json)?;
         return Ok(Ending::Done);
     }
+    // Before anything is made: the kernel would refuse the area in the end, and a journal would be left.
+    if overdrive_sys::relay::effective_user() != 0 {
+        refuse!(
+            "swap on: turning swap on needs root; nothing was touched (--dry-run shows what it would do)"
+        );
+    }
     let folder = state_folder(&flags.state, Path::new("/"));
     let mut system = HostSystem::open(Path::new("/"), &folder).map_err(|error| Refused(error.to_string()))?;
     consents.into_iter().for_each(|consent| system.consent(consent));

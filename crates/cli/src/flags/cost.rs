@@ -32,7 +32,7 @@ pub(crate) struct CostFlags {
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
     pub(crate) ssd_b: u64,
     /// What a GiB of DRAM costs over what a GiB of SSD costs
-    #[arg(long, value_name = "RATIO", conflicts_with = "prices")]
+    #[arg(long, value_name = "RATIO", conflicts_with = "prices", allow_negative_numbers = true)]
     pub(crate) price_ratio: Option<f64>,
     /// A price list in TOML
     #[arg(long, value_name = "FILE")]

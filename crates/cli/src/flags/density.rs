@@ -90,7 +90,7 @@ pub(crate) struct DensityFlags {
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
     pub(crate) spin: Duration,
     /// How many times as much as SSD the same DRAM costs: shows what an instance costs on each backing
-    #[arg(long, value_name = "RATIO")]
+    #[arg(long, value_name = "RATIO", allow_negative_numbers = true)]
     pub(crate) price_ratio: Option<f64>,
     /// The server's program
     #[arg(long, value_name = "PATH", default_value = "redis-server")]

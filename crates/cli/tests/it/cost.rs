@@ -54,6 +54,7 @@ fn impossible_prices_are_refused_in_one_line() {
     let list = list.to_str().unwrap();
     for (arguments, words) in [
         (vec!["--price-ratio", "0"], "--price-ratio 0: wanted"),
+        (vec!["--price-ratio", "-4"], "--price-ratio -4: wanted"),
         (vec!["--price-ratio", "nan"], "--price-ratio NaN: wanted"),
         (vec![], "no prices"),
         (vec!["--prices", list], "price of DRAM per GiB -1"),

@@ -301,6 +301,18 @@ fn two_virtual_machines_serve_under_load() {
 }
 
 #[test]
+fn virtual_machines_serve_from_extended_memory() {
+    const TEST: &str = "density::virtual_machines_serve_from_extended_memory";
+    let place = folder();
+    let Some(_swap_is_off) = can_extend(TEST, place.path()) else { return };
+    if let Some(guests) = guests(TEST) {
+        let store = place.path().to_str().unwrap();
+        two_guests_serve(&guests, &["--backing", "extend", "--dram", "640MiB", "--store", store]);
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "the store is gone");
+    }
+}
+
+#[test]
 fn a_taken_port_is_told() {
     if !has_redis("density::a_taken_port_is_told") {
         return;
@@ -499,6 +511,9 @@ fn extended_instances_stay_within_the_fleets_dram() {
     }
     // 60,000 records take some 75 MiB, a budget is 50: evenly drawn keys have to come from the store.
     assert!(measured["swap_in_bytes_per_s"].as_f64().unwrap() > 0.0, "{measured}");
+    // An instance's memory is what it has in DRAM and what is behind it.
+    let each = measured["footprint_bytes"].as_u64().unwrap();
+    assert!((70 << 20..140 << 20).contains(&each), "{each}");
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "the store is gone");
     let words = ["density", "--backing", "extend", "--store", store, "--dram", "100MiB", "--records", "1000"];
     let (code, _, error) = run(&[&words[..], &["--instances", "3", "--objective", "max=60s"]].concat());

@@ -5,6 +5,7 @@
 
 use crate::support::{folder, run, skip, swap_may_be_on, words_of};
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -132,6 +133,29 @@ fn what_cannot_be_swapped_to_is_refused_in_one_line() {
     }
     assert_eq!(std::fs::read_to_string(&taken).unwrap(), "theirs");
     assert!(!Path::new(&file).exists() && !Path::new(&state).exists());
+}
+
+#[test]
+fn an_ordinary_user_leaves_nothing_behind() {
+    const NAME: &str = "swap::an_ordinary_user_leaves_nothing_behind";
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    // The build directory may be out of that user's reach.
+    let program = place.path().join("overdrive");
+    std::fs::copy(env!("CARGO_BIN_EXE_overdrive"), &program).unwrap();
+    let (file, state) = paths(place.path());
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+    let Ok(output) = command.args(arguments("on", &file, &state)).output() else {
+        return skip(NAME, "there is no setpriv");
+    };
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    if error.contains("setpriv") {
+        return skip(NAME, &format!("no other user can be had: {}", error.trim()));
+    }
+    assert_eq!((output.status.code(), error.lines().count()), (Some(2), 1), "{error}");
+    assert!(error.contains("needs root"), "{error}");
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "the program alone");
 }
 
 #[test]

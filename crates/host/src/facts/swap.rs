@@ -6,14 +6,15 @@ use super::memory::{SwapArea, read_swaps};
 use super::parse;
 use super::{Fact, each, machine::Named};
 use crate::root::Root;
-use crate::target::folder_by_name;
+use crate::target::{folder_by_name, folders_of_mount, mounts};
 
 /// One area and its device.
 #[derive(Debug, Clone)]
 pub struct SwapDevice {
     /// The line of /proc/swaps.
     pub area: SwapArea,
-    /// Name of the disk or mapping that holds a device area; `None` for a file.
+    /// Name of the disk or mapping that holds it, for a file that of its file system; `None` when that cannot
+    /// be told.
     pub disk: Option<String>,
     /// Whether the kernel takes that disk for a rotating one.
     pub rotational: Fact<bool>,
@@ -64,10 +65,22 @@ impl SwapFacts {
     }
 }
 
+/// The folder of the block device that a file lies on; none when it lies on several.
+fn folder_of_file(root: &Root, path: &str) -> Option<String> {
+    let table = mounts::read(root);
+    let mount = mounts::above(table.value()?, path)?;
+    match folders_of_mount(root, mount).as_slice() {
+        [folder] => Some(folder.clone()),
+        _ => None,
+    }
+}
+
 fn device(root: &Root, area: &SwapArea) -> SwapDevice {
     let absent = || Fact::Absent { path: area.path.clone() };
-    let name = area.path.strip_prefix("/dev/").filter(|_| area.kind == "partition");
-    let folder = name.and_then(|name| folder_by_name(root, name));
+    let folder = match area.kind.as_str() {
+        "partition" => area.path.strip_prefix("/dev/").and_then(|name| folder_by_name(root, name)),
+        _ => folder_of_file(root, &area.path),
+    };
     let Some(folder) = folder else {
         let (rotational, numa_node) = (absent().map(|_: &()| false), absent().map(|_: &()| -1));
         return SwapDevice {
@@ -100,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_area_on_a_partition_finds_its_disk() {
+    fn areas_on_a_partition_and_in_a_file_find_their_disks() {
         let root = Root::from_capture(
             "/proc/swaps |\n|Filename Type Size Used Priority\n|/dev/nvme0n1p2 partition 8 0 -2\n|/swapfile file 8 0 -3\n\
              /sys/class/block/nvme0n1p2 -> ../../devices/pci/nvme0/nvme0n1/nvme0n1p2\n\
@@ -108,13 +121,18 @@ mod tests {
              /sys/devices/pci/nvme0/nvme0n1/queue/rotational = 0\n\
              /sys/devices/pci/nvme0/numa_node = 1\n\
              /sys/devices/pci/nvme0/nvme0n1/device -> ../../nvme0\n\
+             /sys/devices/pci/vda/queue/rotational = 1\n\
+             /sys/dev/block/254:0 -> ../../devices/pci/vda\n\
+             /proc/self/mountinfo = 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
              /etc/fstab |\n|# swap\n|/dev/nvme0n1p2 none swap discard,pri=5 0 0\n|/dev/a / ext4 rw 0 1\n",
         )
         .unwrap();
         let swap = SwapFacts::read(&root);
         let devices = swap.devices.value().unwrap();
         assert!(devices[0].is_nvme() && devices[0].rotational.get() == Some(false));
-        assert_eq!((devices[0].numa_node.get(), devices[1].disk.as_ref()), (Some(1), None));
+        assert_eq!(devices[0].numa_node.get(), Some(1));
+        // That of the file system that the file lies on.
+        assert_eq!((devices[1].disk.as_deref(), devices[1].rotational.get()), (Some("vda"), Some(true)));
         assert_eq!(swap.fstab.value().unwrap().len(), 1);
     }
 }

@@ -42,7 +42,7 @@ pub(super) const RULES: &[Rule] = &[
         source: "SNIA Solid State Storage Performance Test Specification, on steady state",
         effect: "steadier writes",
         risk: Risk::AdviceOnly,
-        verified: false,
+        verified: true,
         judge: space_free,
     },
 ];

@@ -20,7 +20,7 @@ pub(crate) fn folder_of(root: &Root, device: DeviceNumber) -> Fact<String> {
 }
 
 /// The directories of the block devices below a mounted file system; none when they cannot be told.
-pub(super) fn folders_of_mount(root: &Root, mount: &Mount) -> Vec<String> {
+pub(crate) fn folders_of_mount(root: &Root, mount: &Mount) -> Vec<String> {
     if mount.device.major != 0 {
         return folder_of(root, mount.device).value().cloned().into_iter().collect();
     }

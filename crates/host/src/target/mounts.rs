@@ -84,6 +84,11 @@ pub(crate) fn of_file(mounts: &[Mount], device: DeviceNumber, path: Option<&str>
     found.cloned()
 }
 
+/// The mount that a path lies on.
+pub(crate) fn above<'a>(mounts: &'a [Mount], path: &str) -> Option<&'a Mount> {
+    deepest(&mounts.iter().collect::<Vec<_>>(), path)
+}
+
 fn deepest<'a>(mounts: &[&'a Mount], path: &str) -> Option<&'a Mount> {
     // Of mounts on one point the last covers the others, and max_by_key keeps the last.
     mounts.iter().filter(|mount| is_above(&mount.point, path)).max_by_key(|mount| mount.point.len()).copied()

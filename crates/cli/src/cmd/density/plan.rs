@@ -2,7 +2,7 @@
 
 use crate::cmd::extend::plan::DRAM_MIN;
 use crate::cmd::extend::store::Store;
-use crate::cmd::extend::watch::pages_moved_in;
+use crate::cmd::extend::watch::{pages_moved_in, pages_stored_in};
 use crate::cmd::page::{Memory, SwapWish};
 use crate::exit::{Refused, refuse};
 use crate::flags::{DensityBacking, DensityFlags, DensityJudge, DensityKind};
@@ -65,6 +65,7 @@ impl Plan {
                     let (read, written) = pages_moved_in(store);
                     Moved { in_bytes: read * 4096, out_bytes: written * 4096 }
                 },
+                stored: |store| pages_stored_in(store) * 4096,
             }),
         })
     }

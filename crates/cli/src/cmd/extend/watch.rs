@@ -145,11 +145,21 @@ pub(super) fn processes_in(folder: &Path) -> Vec<Process> {
     counters_in(folder).into_iter().filter_map(read).collect()
 }
 
+/// The processes of all runs whose directories lie in `folder`, those that have ended among them.
+fn all_in(folder: &Path) -> impl Iterator<Item = Process> {
+    let runs = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    runs.flat_map(|run| processes_in(&run))
+}
+
 /// Pages read from their stores and written to them by all runs whose directories lie in `folder`.
 pub(crate) fn pages_moved_in(folder: &Path) -> (u64, u64) {
-    let runs = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    runs.flat_map(|run| processes_in(&run)).fold((0, 0), |(read, written), one| {
+    all_in(folder).fold((0, 0), |(read, written), one| {
         let more = one.get(Stat::Loads) + one.get(Stat::ReadAhead);
         (read + more, written + one.get(Stat::Written))
     })
+}
+
+/// Pages that lie in the stores of all runs whose directories lie in `folder`.
+pub(crate) fn pages_stored_in(folder: &Path) -> u64 {
+    all_in(folder).map(|one| one.get(Stat::Stored)).sum()
 }

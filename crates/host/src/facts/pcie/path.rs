@@ -68,7 +68,9 @@ pub struct Express {
     pub payload_bytes: u32,
     /// Largest read it asks for.
     pub read_request_bytes: u32,
-    /// Whether it may have more than 32 requests outstanding.
+    /// Whether it could have more than 32 requests outstanding.
+    pub extended_tags_possible: bool,
+    /// Whether it may.
     pub extended_tags: bool,
     /// Whether its requests may pass each other.
     pub relaxed_ordering: bool,
@@ -104,6 +106,7 @@ impl Express {
                     payload_max_bytes: size(word(next + 4)),
                     payload_bytes: size(control >> 5),
                     read_request_bytes: size(control >> 12),
+                    extended_tags_possible: word(next + 4) >> 5 & 1 == 1,
                     extended_tags: control >> 8 & 1 == 1,
                     relaxed_ordering: control >> 4 & 1 == 1,
                     aspm: (word(next + 16) & 3) as u8,
@@ -230,7 +233,12 @@ mod tests {
             (512, 256, 512)
         );
         assert!(express.extended_tags && express.relaxed_ordering);
+        assert!(!express.extended_tags_possible);
         assert_eq!(express.aspm, 2);
+        let mut able = space(0x2030);
+        able[0x74] |= 1 << 5;
+        let express = Express::parse(&able).unwrap();
+        assert!(express.extended_tags_possible && !express.extended_tags);
         let why = Express::parse(&space(0)[..64]).unwrap_err().to_string();
         assert!(why.contains("needs root"), "{why}");
     }

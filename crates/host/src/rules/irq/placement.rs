@@ -42,13 +42,13 @@ pub(in super::super) const RULES: &[Rule] = &[
         scope: Scope::Irq,
         profile: Profile::Any,
         title: "Completions are spread over CPUs",
-        why: "One CPU takes half a million to a million interrupts a second; if most arrive there, it \
-              bounds the rate.",
-        source: "experience; the bound is not verified",
+        why: "A CPU handles its interrupts one after another. Each queue's go to the CPUs that submit to it, \
+              so where few CPUs submit, their time bounds the rate of all.",
+        source: "kernel: drivers/nvme/host/pci.c in 6.12 (a queue and an interrupt for each CPU)",
         effect: "rate up to the number of CPUs that share the work",
         risk: Risk::AdviceOnly,
-        verified: false,
-        judge: |_, target| skew(target),
+        verified: true,
+        judge: skew,
     },
     Rule {
         id: "irq-remote-node",
@@ -105,15 +105,20 @@ pub(in super::super) const RULES: &[Rule] = &[
         scope: Scope::Irq,
         profile: Profile::Any,
         title: "Network receive work is elsewhere",
-        why: "Packets are handled in bursts of soft interrupts, which hold back the completions of the \
-              same CPU.",
-        source: "kernel: Documentation/networking/scaling.rst",
-        effect: "no bursts of packets before a completion",
+        why: "Received packets are handled in rounds of soft interrupts of up to 2 ms. A thread that a \
+              completion woke on that CPU waits for the round's end, and so do completions that another CPU \
+              sent there: theirs is the soft interrupt after it.",
+        source: "kernel: kernel/softirq.c (order, MAX_SOFTIRQ_TIME), block/blk-mq.c \
+              (blk_mq_complete_request_remote); Documentation/networking/scaling.rst",
+        effect: "no round of packets between a completion and who waits for it",
         risk: Risk::SideEffects,
-        verified: false,
+        verified: true,
         judge: |host, target| settle(collision(host, target)),
     },
 ];
+
+/// Fewer interrupts, or rounds of received packets, since boot tell nothing.
+const TELLING_MIN: u64 = 100_000;
 
 /// The interrupts, and the fact that holds them.
 type Named<'a> = (&'a Vec<Interrupt>, &'a Fact<Vec<Interrupt>>);
@@ -173,7 +178,12 @@ fn irqbalance(host: &HostFacts) -> Verdict {
     .seen(&host.owners.daemons))
 }
 
-fn skew(target: &TargetFacts) -> Judgement {
+fn skew(host: &HostFacts, target: &TargetFacts) -> Judgement {
+    // The table has a column for each CPU that is online.
+    let name = |column: usize| {
+        let cpu = host.cpu.online.value().and_then(|online| online.iter().nth(column));
+        cpu.map_or_else(|| format!("the {}. CPU that is online", column + 1), |cpu| format!("CPU {cpu}"))
+    };
     each_disk(target, |disk| {
         settle(interrupts(disk).map(|(list, fact)| {
             let cpus = list.iter().map(|interrupt| interrupt.counts.len()).max().unwrap_or(0);
@@ -185,13 +195,14 @@ fn skew(target: &TargetFacts) -> Judgement {
             let (hottest, most) =
                 by_cpu.iter().enumerate().max_by_key(|&(_, count)| count).unwrap_or((0, &0));
             let share = *most as f64 / (total.max(1) as f64 / active as f64);
-            let judgement = if total < 100_000 {
+            let judgement = if total < TELLING_MIN {
                 Judgement::ok("too few completions since boot to tell")
             } else if list.len() == 1 {
                 Judgement::ok(format!("one interrupt, all {total} on its CPU"))
             } else if share > 2.0 {
                 Judgement::advice(format!(
-                    "since boot the {hottest}. column of the table took {share:.1} times the mean"
+                    "since boot {} took {share:.1} times the mean of {active}",
+                    name(hottest)
                 ))
                 .fix("spread the submitting threads over CPUs", "")
             } else {
@@ -275,28 +286,88 @@ fn nvme_threaded(host: &HostFacts) -> Verdict {
 
 fn collision(host: &HostFacts, target: &TargetFacts) -> Verdict {
     let (table, fact) = text(host, "/proc/softirqs")?;
-    let row = table.lines().find_map(|line| line.trim_start().strip_prefix("NET_RX:"));
-    let counts: Vec<u64> =
-        row.into_iter().flat_map(str::split_whitespace).filter_map(|word| word.parse().ok()).collect();
+    let head = table.lines().next().unwrap_or_default().split_whitespace();
+    let cpus = head.map(|word| word.trim_start_matches("CPU").parse::<u32>().ok());
+    let row = table.lines().find_map(|line| line.trim_start().strip_prefix("NET_RX:")).unwrap_or_default();
+    let counts: Vec<u64> = row.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let shown = Fact::known((), format!("NET_RX {counts:?}"), fact.path());
     let total: u64 = counts.iter().sum();
     let Some(takers) = target.disks.iter().find_map(|disk| disk.pcie.as_ref()?.completion_cpus()) else {
         return leave("where completions arrive is not known");
     };
-    let (hot, most) = counts
-        .iter()
-        .enumerate()
+    let (hot, most) = cpus
+        .zip(&counts)
         .max_by_key(|&(_, count)| count)
-        .map_or((0, 0), |(cpu, &count)| (cpu as u32, count));
+        .map_or((0, 0), |(cpu, &count)| (cpu.unwrap_or(u32::MAX), count));
     let online = host.cpu.online.value().map_or(1, CpuSet::len);
-    let crowded = total > 1_000_000 && most * 2 > total && takers.contains(hot) && takers.len() < online;
+    let crowded = total > TELLING_MIN && most * 2 > total && takers.contains(hot) && takers.len() < online;
     Ok(match crowded {
         true => Judgement::advice(format!(
-            "CPU {hot} took {} % of all received packets, and completions too",
+            "CPU {hot} took {} % of all rounds of received packets, and completions too",
             100 * most / total
         ))
         .fix("", "the network card's interrupts, or its RPS mask, on other CPUs"),
         false => Judgement::ok("no CPU takes most packets and completions both"),
     }
     .seen(&shown))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::audit::Audit;
+    use crate::finding::{Finding, Profile, Status};
+    use crate::root::Root;
+    use std::time::Duration;
+
+    /// What a rule says of a host of four CPUs whose drive has two queues, with these interrupts and rounds of
+    /// packets since boot.
+    fn said(rule: &str, interrupts: [[u64; 4]; 2], packets: [u64; 4]) -> Finding {
+        let device = "/sys/devices/pci0000:00/0000:00:01.0";
+        let disk = format!("{device}/nvme/nvme0/nvme0n1");
+        let row = |counts: [u64; 4]| counts.map(|count| format!("{count:>8}")).concat();
+        let text = format!(
+            "/proc/sys/kernel/osrelease = 6.12.0\n/sys/devices/system/cpu/online = 0,2-4\n\
+             /proc/interrupts |\n|          CPU0    CPU2    CPU3    CPU4\n\
+             | 41: {}  PCI-MSIX-0000:00:01.0   1-edge      nvme0q1\n\
+             | 42: {}  PCI-MSIX-0000:00:01.0   2-edge      nvme0q2\n\
+             /proc/softirqs |\n|          CPU0    CPU2    CPU3    CPU4\n|      NET_RX: {}\n\
+             /proc/irq/41/effective_affinity_list = 0\n/proc/irq/42/effective_affinity_list = 3\n\
+             {device}/msi_irqs/41 = msix\n{device}/msi_irqs/42 = msix\n\
+             {disk}/dev = 259:0\n{disk}/size = 2097152\n{disk}/device -> ../../nvme0\n\
+             {device}/nvme/nvme0/device -> ../../../0000:00:01.0\n\
+             /sys/block/nvme0n1 -> ..{rest}\n/sys/class/block/nvme0n1 -> ../..{rest}\n\
+             /sys/dev/block/259:0 -> ../..{rest}\n",
+            row(interrupts[0]),
+            row(interrupts[1]),
+            row(packets),
+            rest = &disk[4..],
+        );
+        let root = Root::from_capture(&text).unwrap();
+        let identity = crate::capture::device_named(&root, "nvme0n1").unwrap();
+        let audit = Audit::of(&root, Some(&identity), Profile::Storage, Duration::ZERO).unwrap();
+        audit.findings.into_iter().find(|finding| finding.rule == rule).unwrap()
+    }
+
+    #[test]
+    fn one_cpu_that_takes_most_interrupts_is_named_by_its_own_number() {
+        let skew = |interrupts| said("irq-completion-skew", interrupts, [0; 4]);
+        let found = skew([[10, 0, 0, 0], [0, 5, 99_000, 5]]);
+        assert_eq!(found.status, Status::Ok, "too few to tell: {}", found.reason);
+        let found = skew([[10, 0, 0, 0], [0, 5, 150_000, 5]]);
+        assert_eq!(found.status, Status::Advice);
+        assert_eq!(found.reason, "since boot CPU 3 took 4.0 times the mean of 4");
+        let found = skew([[100_000, 90_000, 0, 0], [0, 0, 150_000, 100_000]]);
+        assert_eq!(found.status, Status::Ok, "{}", found.reason);
+    }
+
+    #[test]
+    fn packets_matter_where_completions_arrive() {
+        let collision = |packets| said("irq-softirq-collision", [[0; 4]; 2], packets);
+        assert_eq!(collision([0, 0, 99_000, 0]).status, Status::Ok, "too few to tell");
+        assert_eq!(collision([0, 500_000, 1000, 0]).status, Status::Ok, "another CPU's");
+        assert_eq!(collision([200_000; 4]).status, Status::Ok, "spread");
+        let found = collision([0, 1000, 99_000 * 5, 0]);
+        assert_eq!(found.status, Status::Advice);
+        assert_eq!(found.reason, "CPU 3 took 99 % of all rounds of received packets, and completions too");
+    }
 }

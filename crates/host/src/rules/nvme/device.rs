@@ -126,7 +126,7 @@ pub(in super::super) const RULES: &[Rule] = &[
         source: "Intel P4800X evaluation guide, section 5.4",
         effect: "figures that hold next week",
         risk: Risk::AdviceOnly,
-        verified: false,
+        verified: true,
         judge: |_, target| each_controller(target, |disk, nvme| settle(preconditioned(disk, nvme))),
     },
 ];

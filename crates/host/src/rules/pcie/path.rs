@@ -3,10 +3,11 @@
 use super::super::each_disk;
 use super::super::knob::{Verdict, leave, need, settle, write};
 use crate::facts::pcie::PcieFacts;
-use crate::facts::pcie::path::Neighbour;
+use crate::facts::pcie::path::{Express, Neighbour};
 use crate::facts::{Fact, HostFacts};
 use crate::finding::{Judgement, Profile, Risk, Rule, Scope};
 use crate::target::TargetFacts;
+use overdrive_base::size::format_size;
 
 pub(in super::super) const RULES: &[Rule] = &[
     Rule {
@@ -79,12 +80,12 @@ pub(in super::super) const RULES: &[Rule] = &[
         scope: Scope::Pcie,
         profile: Profile::Any,
         title: "Many reads may be outstanding",
-        why: "Without extended tags a device has 32 reads of memory in flight, too few for a fast \
-              link.",
-        source: "PCI Express base specification",
+        why: "A request is known by its tag. With tags of five bits a device has 32 reads of memory in \
+              flight, with extended ones 256: few are soon too few for a fast link.",
+        source: "PCI Express base specification (device capabilities and control: extended tag field)",
         effect: "write bandwidth of fast drives",
         risk: Risk::AdviceOnly,
-        verified: false,
+        verified: true,
         judge: |_, target| each_path(target, tags),
     },
     Rule {
@@ -258,10 +259,18 @@ fn bridge(pcie: &PcieFacts) -> Verdict {
     .seen(&way(pcie)))
 }
 
+/// What the device's Express capability says; nothing to ask where it has no link.
+fn express(pcie: &PcieFacts) -> Result<(Express, &Fact<Express>), Box<Judgement>> {
+    linked(pcie)?;
+    Ok((*need(&pcie.path.express)?, &pcie.path.express))
+}
+
+fn linked(pcie: &PcieFacts) -> Result<(), Box<Judgement>> {
+    if pcie.link.speed_mts.is_absent() { leave("a device without a link") } else { Ok(()) }
+}
+
 fn depth(pcie: &PcieFacts) -> Verdict {
-    if pcie.link.speed_mts.is_absent() {
-        return leave("a device without a link");
-    }
+    linked(pcie)?;
     let bridges = pcie.path.ports.len();
     Ok(match bridges {
         0..3 => Judgement::ok(format!(
@@ -277,8 +286,7 @@ fn depth(pcie: &PcieFacts) -> Verdict {
 }
 
 fn payload(pcie: &PcieFacts) -> Verdict {
-    let fact = &pcie.path.express;
-    let own = *need(fact)?;
+    let (own, fact) = express(pcie)?;
     let above = pcie.path.ports.iter().filter_map(|port| port.express.get());
     let could = above.map(|express| express.payload_max_bytes).fold(own.payload_max_bytes, u32::min);
     let waste = |bytes: u32| 100.0 * 24.0 / f64::from(bytes + 24);
@@ -301,8 +309,8 @@ fn payload(pcie: &PcieFacts) -> Verdict {
 }
 
 fn read_request(host: &HostFacts, pcie: &PcieFacts) -> Verdict {
-    let fact = &pcie.path.express;
-    let bytes = need(fact)?.read_request_bytes;
+    let (express, fact) = express(pcie)?;
+    let bytes = express.read_request_bytes;
     let told = Fact::known((), format!("read request {bytes} B"), fact.path());
     let perf = host.kernel.parameter("pci").is_some_and(|value| value.contains("pcie_bus_perf"));
     let because = if perf { ", since pci=pcie_bus_perf sets it to the payload" } else { "" };
@@ -315,16 +323,19 @@ fn read_request(host: &HostFacts, pcie: &PcieFacts) -> Verdict {
 }
 
 fn tags(pcie: &PcieFacts) -> Verdict {
-    let fact = &pcie.path.express;
-    let express = need(fact)?;
+    let (express, fact) = express(pcie)?;
     let told = Fact::known(
         (),
         format!("extended tags {}, relaxed ordering {}", express.extended_tags, express.relaxed_ordering),
         fact.path(),
     );
-    Ok(match express.extended_tags {
-        true => Judgement::ok("extended tags are on"),
-        false => Judgement::advice("extended tags are off").fix("", "the firmware's setting"),
+    let in_flight = |tags: u32| format_size(u64::from(tags * express.read_request_bytes));
+    Ok(match (express.extended_tags, express.extended_tags_possible) {
+        (true, _) => Judgement::ok("extended tags are on"),
+        (false, false) => Judgement::ok("extended tags are off, and the device has none"),
+        (false, true) => Judgement::advice("extended tags are off, and the device has them")
+            .effect(format!("up to {} of memory read at a time instead of {}", in_flight(256), in_flight(32)))
+            .fix("", "the firmware's setting"),
     }
     .seen(&told))
 }

@@ -14,11 +14,13 @@ pub(in super::super) const RULES: &[Rule] = &[
         scope: Scope::Swap,
         profile: Profile::Any,
         title: "The measured drive does not swap",
-        why: "Bursts of swap-out raise the latency of reads on the same drive.",
-        source: "experience; not verified by measurement",
+        why: "Bursts of swap-out raise the latency of reads on the same drive: beside 15 thousand writes of \
+              4 KiB a second, one gave a fifth less reads at depth 16, each as much later.",
+        source: "measured on a virtual machine's disk (4 KiB random reads at depth 16: 78 k IOPS alone, 62 k \
+              beside the writes)",
         effect: "a tail of reads without others' swap-outs in it",
         risk: Risk::AdviceOnly,
-        verified: false,
+        verified: true,
         judge: |host, target| settle(shared(host, target)),
     },
     Rule {
