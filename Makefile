@@ -92,9 +92,10 @@ bench-density: setup build ## Redis servers on DRAM and on swap inside an object
 bench-audit: build ## how long a full audit of this host takes
 	$(CARGO) xtask bench-audit --overdrive $(OVERDRIVE) $(BENCH_FLAGS)
 
-install: build ## install the binary into PREFIX/bin, the library into PREFIX/lib/overdrive
+install: build ## install the binary into PREFIX/bin, the library into PREFIX/lib/overdrive, its header into PREFIX/include
 	install -D -m 755 $(OVERDRIVE) $(DESTDIR)$(PREFIX)/bin/overdrive
 	install -D -m 644 $(TARGET_DIR)/release/libovermem.so $(DESTDIR)$(PREFIX)/lib/overdrive/libovermem.so
+	install -D -m 644 crates/preload/include/overmem.h $(DESTDIR)$(PREFIX)/include/overmem.h
 
 clean: ## remove what was built and the demo's output
 	$(CARGO) clean

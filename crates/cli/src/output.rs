@@ -34,6 +34,25 @@ pub(crate) fn replace_file(path: &Path, text: &str) -> Result<()> {
         .with_context(|| format!("writing {}", path.display()))
 }
 
+/// Finds out whether the file of an option could be replaced, before there is anything to write to it.
+pub(crate) fn check_replaceable(option: &str, path: &Path) -> Result<()> {
+    let mut probe = path.as_os_str().to_owned();
+    probe.push(".part");
+    let probe = Path::new(&probe);
+    let outcome = if path.is_dir() {
+        Err(std::io::Error::from(std::io::ErrorKind::IsADirectory))
+    } else {
+        std::fs::File::create(probe).and_then(|_| std::fs::remove_file(probe))
+    };
+    outcome.map_err(|error| {
+        let text = format!(
+            "{option} {}: cannot be written ({error}); wanted a file in a folder of this user's",
+            path.display()
+        );
+        crate::exit::Refused(text).into()
+    })
+}
+
 /// Makes the folder for results before anything is measured, so that a typo costs nothing.
 pub(crate) fn result_folder(folder: &Path) -> Result<&Path> {
     let probe = folder.join("record.json.part");

@@ -1,5 +1,6 @@
 //! The thread that serves a program's page faults: reads messages, performs what the bookkeeping decides.
 
+use crate::allowance::Allowance;
 use crate::platform::{AsFd, Done, Frames, Instant, Message, PageIo, PageMap, Userfault, UserfaultError};
 use crate::queues::Queues;
 use crate::slots::{SEGMENT_SLOTS, Slots};
@@ -22,15 +23,19 @@ mod agent;
 mod child;
 mod evict;
 mod fault;
+mod hints;
 mod load;
 mod message;
 #[cfg(test)]
 mod model;
+mod notice;
 mod store_faults;
 mod takeover;
 mod write;
 
 pub use agent::Agent;
+pub use hints::Hints;
+pub use notice::{Notice, ReadFailure};
 pub use store_faults::StoreFaults;
 
 /// Landing slots, and the pages each takes: what one read can bring.
@@ -64,6 +69,11 @@ pub struct Config {
     pub stats: Stats,
     /// Makes the store fail on purpose, to show what happens then.
     pub store_faults: Option<StoreFaults>,
+    /// The most that is written to the store in any 24 hours; what needs more waits.
+    pub writes_per_day_bytes: Option<u64>,
+    /// Is told what whoever runs the program should hear of. Called by the thread that serves faults: it must
+    /// not wait for anything.
+    pub notify: Option<fn(&Notice)>,
 }
 
 /// Why there is no engine.
@@ -181,6 +191,10 @@ pub struct Engine {
     staging: Staging,
     limits: Limits,
     store_faults: Option<StoreFaults>,
+    notices: notice::Notices,
+    allowance: Option<Allowance>,
+    /// Something is to be written and the day's share is used up.
+    paced: bool,
     seed: u64,
     zero_mark: u64,
     spin: Duration,
@@ -201,6 +215,7 @@ pub struct Engine {
     filled: Stream,
     takeover: Option<takeover::Takeover>,
     agent: Option<agent::Errands>,
+    hints: Option<Arc<Hints>>,
     children: Vec<child::Child>,
     /// Blocks into which pages were put last, and when.
     fresh: VecDeque<(u32, Instant)>,
@@ -256,6 +271,9 @@ impl Engine {
             staging: Staging::new(groups),
             zero_mark: crate::table::mark_of(&[0; PAGE as usize], config.seed),
             store_faults: config.store_faults,
+            notices: notice::Notices::new(config.notify),
+            allowance: config.writes_per_day_bytes.map(|bytes| Allowance::new(bytes / PAGE, Instant::now())),
+            paced: false,
             seed: config.seed,
             spin: config.spin,
             limits,
@@ -273,6 +291,7 @@ impl Engine {
             filled: Stream::default(),
             takeover: None,
             agent: None,
+            hints: None,
             children: Vec::new(),
             fresh: VecDeque::with_capacity(evict::FRESH_BLOCKS),
             evict_again: None,
@@ -427,6 +446,7 @@ impl Engine {
             self.stats.set(Stat::FaultP50, self.service.value_at(0.5).unwrap_or(0));
             self.stats.set(Stat::FaultP99, self.service.value_at(0.99).unwrap_or(0));
             self.service = Histogram::new();
+            self.look_whether_full();
         }
     }
 

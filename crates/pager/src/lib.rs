@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod allowance;
 pub mod engine;
 mod platform;
 pub mod queues;

@@ -141,6 +141,26 @@ impl Queues {
         }
     }
 
+    /// The block goes before those that are in use: whoever knows says that it is not.
+    pub fn goes_next(&mut self, block: u32) {
+        if self.place(block) == Place::Nowhere {
+            return;
+        }
+        self.heat[block as usize] = 0;
+        // Alone at the new end it is at the old end as well.
+        self.again(block, Place::Small);
+        let list = Place::Small as usize;
+        let oldest = self.lists[list].oldest;
+        if oldest != block {
+            self.leave(block);
+            self.older[block as usize] = NONE;
+            self.newer[block as usize] = oldest;
+            self.older[oldest as usize] = block;
+            self.lists[list].oldest = block;
+            self.place[block as usize] = Place::Small as u8;
+        }
+    }
+
     fn again(&mut self, block: u32, place: Place) {
         let pages = u64::from(self.resident[block as usize]);
         self.pages[self.place(block) as usize] -= pages;
@@ -207,6 +227,23 @@ mod tests {
         fill(&mut queues, 0..10);
         assert_eq!((0..10).map(|_| evict(&mut queues)).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
         assert_eq!((queues.victim(), queues.resident()), (None, 0));
+    }
+
+    #[test]
+    fn what_is_said_to_be_cold_goes_first() {
+        let mut queues = Queues::new(10);
+        fill(&mut queues, 0..6);
+        queues.referenced(3);
+        queues.goes_next(3);
+        queues.goes_next(5);
+        queues.goes_next(0);
+        queues.goes_next(9);
+        assert_eq!(queues.resident(), 24, "a block that is not there changes nothing");
+        assert_eq!((0..6).map(|_| evict(&mut queues)).collect::<Vec<_>>(), [0, 5, 3, 1, 2, 4]);
+        assert_eq!((queues.victim(), queues.resident()), (None, 0));
+        fill(&mut queues, 7..8);
+        queues.goes_next(7);
+        assert_eq!(evict(&mut queues), 7, "alone");
     }
 
     #[test]

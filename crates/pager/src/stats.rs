@@ -85,6 +85,16 @@ stats! {
     FaultMax "fault_max_ns",
     /// Children being served after a fork.
     Children "children",
+    /// How often writing stopped because the day's share was used up.
+    WritesPaced "writes_paced",
+    /// How often the store was found full with the program above its budget.
+    StoreFull "store_full",
+    /// Where the page that was lost last lay on the store, in bytes.
+    LossOffset "last_loss_offset",
+    /// Its address in the program.
+    LossAddress "last_loss_address",
+    /// The errno its last read ended with; 0 when the read brought too little or other data.
+    LossErrno "last_loss_errno",
 }
 
 /// Marks a file of counters of this layout ("overmem", version 1).

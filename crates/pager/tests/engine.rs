@@ -53,6 +53,8 @@ fn under_an_engine(
         spin: Duration::ZERO,
         stats: Stats::default(),
         store_faults,
+        writes_per_day_bytes: None,
+        notify: None,
     };
     let mut engine = match Engine::new(config) {
         Ok(engine) => engine,

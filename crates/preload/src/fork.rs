@@ -27,6 +27,11 @@ static FIRST_THREAD_OF: AtomicI32 = AtomicI32::new(0);
 /// The process and thread of the engine and the number of the pipe's reading end there; 0 before it runs.
 static ENGINE: [AtomicI32; 3] = [const { AtomicI32::new(0) }; 3];
 
+/// Whether this process is a child of the one that the engine serves first of all.
+pub(crate) fn is_child() -> bool {
+    IS_CHILD.load(Ordering::Relaxed)
+}
+
 /// From now on children end with the engine, once the counters say that memory was taken over.
 pub(crate) fn end_children_with(stats: Arc<Stats>) {
     if STATS.set(stats).is_ok() {

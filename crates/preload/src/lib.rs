@@ -1,10 +1,12 @@
 //! libovermem.so: preloaded into an unmodified program, it puts the program's memory under the pager.
 //!
 //! Its constructor runs before `main`: it reads the one environment variable that `overdrive extend` sets,
-//! builds the engine and starts the thread that serves faults. It replaces no function of the program. What
-//! that thread needs to answer a fault must never be memory that is itself answered for, so this library
-//! has an allocator of its own, and names to the engine whatever else to leave alone (`ground`).
+//! builds the engine and starts the thread that serves faults. It replaces no function of the program;
+//! those of `overmem.h` are for programs that know of it. What that thread needs to answer a fault must
+//! never be memory that is itself answered for, so this library has an allocator of its own, and names to
+//! the engine whatever else to leave alone (`ground`).
 
+pub mod api;
 mod arena;
 mod fork;
 mod ground;

@@ -1,7 +1,7 @@
 //! What `overdrive extend` asks for, and building the engine from it.
 
-use crate::{fork, ground};
-use overdrive_pager::engine::{Config, Engine, StoreFaults};
+use crate::{api, fork, ground};
+use overdrive_pager::engine::{Config, Engine, Notice, StoreFaults};
 use overdrive_pager::stats::Stats;
 use overdrive_sys::affinity::{allowed_cpus, pin_current_thread};
 use std::fs::{File, OpenOptions};
@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// `budget=BYTES,store_bytes=BYTES,dir=ABSOLUTE_DIR[,spin_us=N][,avoid=CPU:CPU...]`, and for tests
-/// `fail=SEED:READS:WRITES:BAD[:END]`: of a million reads, writes and places so many fail, and after END
-/// reads the engine does.
+/// `budget=BYTES,store_bytes=BYTES,dir=ABSOLUTE_DIR[,spin_us=N][,avoid=CPU:CPU...][,day=BYTES]`, and for
+/// tests `fail=SEED:READS:WRITES:BAD[:END]`: of a million reads, writes and places so many fail, and after
+/// END reads the engine does.
 pub(crate) const VARIABLE: &str = "OVERDRIVE_EXTEND";
 
 /// How much may be under the pager: addresses for this are set aside, memory only as it is used.
@@ -26,16 +26,20 @@ pub(crate) struct Setup {
     budget_bytes: u64,
     store_bytes: u64,
     dir: PathBuf,
+    /// Counters lie in a file there, for others to look at.
+    counted: bool,
     spin: Duration,
     /// CPUs that the engine leaves to others if it can: those interrupted by the store's disk.
     avoid: Vec<usize>,
     store_faults: Option<StoreFaults>,
+    /// The most that is written to the store in a day.
+    writes_per_day_bytes: Option<u64>,
 }
 
 impl Setup {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (mut budget, mut store, mut dir, mut spin_us) = (None, None, None, SPIN_US);
-        let (mut avoid, mut store_faults) = (Vec::new(), None);
+        let (mut avoid, mut store_faults, mut writes_per_day_bytes) = (Vec::new(), None, None);
         for part in text.split(',') {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| format!("{VARIABLE}: '{part}' has no value"))?;
@@ -44,6 +48,7 @@ impl Setup {
                 "budget" => budget = Some(number()?),
                 "store_bytes" => store = Some(number()?),
                 "spin_us" => spin_us = number()?,
+                "day" => writes_per_day_bytes = Some(number()?),
                 "avoid" => avoid = parse_cpus(value)?,
                 "fail" => store_faults = Some(parse_faults(value)?),
                 "dir" if value.starts_with('/') => dir = Some(PathBuf::from(value)),
@@ -56,9 +61,28 @@ impl Setup {
             budget_bytes: budget.ok_or_else(|| missing("budget"))?,
             store_bytes: store.ok_or_else(|| missing("store_bytes"))?,
             dir: dir.ok_or_else(|| missing("dir"))?,
+            counted: true,
             spin: Duration::from_micros(spin_us),
             avoid,
             store_faults,
+            writes_per_day_bytes,
+        })
+    }
+
+    /// What a program asks for itself: nothing with a name stays in its folder.
+    pub(crate) fn of_program(dir: PathBuf, budget_bytes: u64, store_bytes: u64) -> Result<Self, String> {
+        if !dir.is_absolute() {
+            return Err(format!("{}: wanted an absolute path", dir.display()));
+        }
+        Ok(Self {
+            budget_bytes,
+            store_bytes,
+            dir,
+            counted: false,
+            spin: Duration::from_micros(SPIN_US),
+            avoid: Vec::new(),
+            store_faults: None,
+            writes_per_day_bytes: None,
         })
     }
 
@@ -72,11 +96,14 @@ impl Setup {
             managed_bytes_max: MANAGED_BYTES_MAX,
             seed: seed(),
             spin: self.spin,
-            stats: stats_in(&self.dir)?,
+            stats: if self.counted { stats_in(&self.dir)? } else { Stats::default() },
             store_faults: self.store_faults,
+            writes_per_day_bytes: self.writes_per_day_bytes,
+            notify: Some(tell),
         };
         let mut engine = Engine::new(config).map_err(|error| error.to_string())?;
         fork::end_children_with(engine.stats());
+        let (stats, hints) = (engine.stats(), engine.hints());
         let agent = engine.agent().map_err(|error| error.to_string())?;
         let ready = Arc::new(AtomicU32::new(0));
         start_thread("overmem-agent", &ready, move |started| {
@@ -96,6 +123,7 @@ impl Setup {
         while ready.load(Ordering::Acquire) < 2 {
             std::thread::yield_now();
         }
+        api::note_running(stats, hints);
         Ok(())
     }
 }
@@ -142,6 +170,20 @@ impl Drop for ProgramEndsWithEngine {
     fn drop(&mut self) {
         // SAFETY: SIGKILL to this very process.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    }
+}
+
+/// Says something on standard error, unless that would have to be waited for: whoever reads it may wait for
+/// the very thread that calls this.
+fn tell(notice: &Notice) {
+    let line = format!("overdrive extend: process {}: {notice}\n", std::process::id());
+    let mut look = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one structure is passed, and the bytes are valid for the call. A pipe that is ready takes a
+    // line of less than PIPE_BUF bytes without waiting.
+    unsafe {
+        if libc::poll(&raw mut look, 1, 0) == 1 && look.revents & libc::POLLOUT != 0 {
+            libc::write(2, line.as_ptr().cast(), line.len());
+        }
     }
 }
 

@@ -39,13 +39,16 @@ fn is_crate_root(file: &File) -> bool {
     in_crate.is_some_and(|rest| rest == "lib.rs" || rest == "main.rs" || rest.starts_with("bin/"))
 }
 
-/// Only cli and xtask print or end the process; tests may print.
+/// Only cli and xtask print or end the process; tests may print, and build scripts, which talk to cargo so.
 pub(super) fn printing(tree: &Tree) -> Vec<Breach> {
     const WORDS: [&str; 8] =
         ["println!", "eprintln!", "print!", "eprint!", "dbg!", "process::exit", "io::stdout", "io::stderr"];
     product(
         tree,
-        |file| file.crate_name().is_some_and(|name| !SPEAKING_CRATES.contains(&name)),
+        |file| {
+            file.crate_name().is_some_and(|name| !SPEAKING_CRATES.contains(&name))
+                && !file.path.ends_with("/build.rs")
+        },
         |source| finds(source, &WORDS),
     )
     .map(|(path, line, word)| {

@@ -16,6 +16,7 @@ use crate::flags::{ExtendFlags, ExtendWords};
 use crate::output;
 use anyhow::{Context, Result};
 use overdrive_base::size::format_size;
+use overdrive_pager::stats::Stat;
 use overdrive_sys::memory_group::MemoryGroup;
 use overdrive_sys::relay::Relay;
 use overdrive_sys::swap::{self, SwapFile};
@@ -37,6 +38,9 @@ pub(crate) fn extend(flags: &ExtendFlags) -> Result<Ending> {
 
 fn run(flags: &ExtendFlags) -> Result<Ending> {
     let plan = Plan::make(flags)?;
+    if let Some(path) = &flags.stats {
+        output::check_replaceable("--stats", path)?;
+    }
     let relay = Relay::install().context("taking over signals")?;
     for path in store::remove_stale(&plan.store.folder) {
         say(&format!("removed what a killed run left: {}", path.display()));
@@ -54,6 +58,10 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     // Taken down first, whatever went wrong: nothing may be left behind.
     let down = site.take_down();
     let status = status?;
+    let lost: u64 = counters.iter().map(|process| process.get(Stat::Lost)).sum();
+    if lost > 0 {
+        say(&format!("{lost} pages were lost to the store; wanted another drive"));
+    }
     if let Some(path) = &flags.stats {
         output::replace_file(path, &final_json(flags, &plan, status, elapsed, &counters)?)?;
     }
@@ -81,6 +89,9 @@ fn start_and_wait(
         let mut settings =
             OsString::from(format!("budget={},store_bytes={},dir=", plan.dram_bytes, plan.store.bytes));
         settings.push(&folder.path);
+        if let Some(bytes) = flags.max_writes_per_day {
+            settings.push(format!(",day={bytes}"));
+        }
         if !plan.store.interrupted_cpus.is_empty() {
             let cpus: Vec<_> = plan.store.interrupted_cpus.iter().map(u32::to_string).collect();
             settings.push(format!(",avoid={}", cpus.join(":")));

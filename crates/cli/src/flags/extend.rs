@@ -34,6 +34,10 @@ pub(crate) struct ExtendFlags {
     /// Who moves the pages
     #[arg(long, value_enum, default_value_t = BackendFlag::Auto)]
     pub(crate) backend: BackendFlag,
+    /// Write at most so much to the store in any 24 hours, for each process: an hour's share at once,
+    /// then at an even rate. A program that needs more waits (pager only)
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) max_writes_per_day: Option<u64>,
     /// Write the final counters to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,

@@ -18,7 +18,7 @@ fn library(test: &str) -> Option<PathBuf> {
     Some(own)
 }
 
-fn extend(arguments: &[&str], store: &Path, command: &[&str]) -> (i32, String, String) {
+pub(crate) fn extend(arguments: &[&str], store: &Path, command: &[&str]) -> (i32, String, String) {
     let mut run = overdrive();
     run.args(["extend", "--store"]).arg(store).args(arguments).arg("--").args(command);
     read(&run.output().unwrap())
@@ -38,7 +38,7 @@ pub(crate) fn can_page(test: &str, store: &Path) -> Option<RwLockReadGuard<'stat
     (code == 0).then_some(swap_is_off)
 }
 
-fn has(test: &str, program: &str) -> bool {
+pub(crate) fn has(test: &str, program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
     if !found.status.success() {
         skip(test, &format!("{program} is not installed"));
@@ -46,13 +46,13 @@ fn has(test: &str, program: &str) -> bool {
     found.status.success()
 }
 
-fn assert_empty(folder: &Path) {
+pub(crate) fn assert_empty(folder: &Path) {
     let left: Vec<_> = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
 /// The counters of the process that used most, from `--stats`.
-fn largest(stats: &Path) -> Value {
+pub(crate) fn largest(stats: &Path) -> Value {
     let document: Value = serde_json::from_str(&std::fs::read_to_string(stats).unwrap()).unwrap();
     let processes = document["processes"].as_array().unwrap();
     processes.iter().max_by_key(|process| process["managed_bytes"].as_u64()).unwrap().clone()
@@ -100,6 +100,20 @@ fn what_cannot_work_is_refused_in_one_line_before_the_program_starts() {
         assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{arguments:?}: {error}");
         assert!(error.contains(word), "{arguments:?} {store} {command:?}: {error}");
     }
+    let (nowhere, taken) = ("/no/such/stats.json", format!("{store}/setuid/stats.json"));
+    for (words, told) in [
+        (["--stats", nowhere], "cannot be written (No such file"),
+        (["--stats", &taken], "cannot be written (Not a directory"),
+        (["--stats", store], "cannot be written (is a directory"),
+        (["--max-writes-per-day", "1MiB"], "wanted at least 1 GiB"),
+    ] {
+        let (code, text, error) = extend(&["--dram", "64MiB", words[0], words[1]], folder.path(), &touch);
+        assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{words:?}: {error}");
+        assert!(error.contains(words[0]) && error.contains(told), "{words:?}: {error}");
+    }
+    let capped = ["--dram", "64MiB", "--backend", "swap", "--max-writes-per-day", "1GiB"];
+    let (code, _, error) = extend(&capped, folder.path(), &touch);
+    assert!(code == 2 && error.contains("knows no --max-writes-per-day"), "{error}");
     let full = format!("{store}:9000TiB");
     let (code, _, error) = extend(&["--dram", "64MiB"], Path::new(&full), &touch);
     assert!(code == 2 && error.contains("no room for"), "{error}");
@@ -196,7 +210,7 @@ fn start(arguments: &[&str], store: &Path, script: &str) -> Child {
     run.args(["--", "sh", "-c", script]).stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-fn wait_for(path: &Path) {
+pub(crate) fn wait_for(path: &Path) {
     let start = Instant::now();
     while !path.exists() {
         assert!(start.elapsed() < Duration::from_secs(30), "{} does not come", path.display());
@@ -204,7 +218,7 @@ fn wait_for(path: &Path) {
     }
 }
 
-fn signal(pid: u32, name: &str) {
+pub(crate) fn signal(pid: u32, name: &str) {
     assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());
 }
 

@@ -227,9 +227,10 @@ impl Engine {
                 self.loads[landing as usize] = Some(Load { tries: load.tries + 1, ..load });
                 return;
             }
-            self.stats.add(Stat::Lost, 1);
+            let slot = child.table.slot(page);
             child.table.set(page, State::Lost, None);
             let _ = child.userfault.poison(address, PAGE);
+            self.note_loss(address, slot, result);
             return;
         }
         match child.userfault.copy(address, content, true) {

@@ -39,7 +39,7 @@ impl Engine {
 
     /// Whether waiting for memory makes sense: something can still be evicted, written or given back.
     pub(super) fn can_make_room(&self) -> bool {
-        !self.stuck && !self.slots_are_exhausted()
+        (!self.stuck || self.paced) && !self.slots_are_exhausted()
     }
 
     /// Gives the oldest frames back, those whose pages are all safe.

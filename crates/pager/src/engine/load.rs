@@ -206,7 +206,7 @@ impl Engine {
         let (page, tries) = (load.pages.start, load.tries);
         self.loads[slot as usize] = None;
         self.free_landing.push(slot);
-        self.read_again(page, slot, tries);
+        self.read_again(page, slot, tries, result);
     }
 
     /// Puts what was read in place, after a look whether it is what was written.
@@ -251,17 +251,18 @@ impl Engine {
         self.free_landing.push(slot);
         for page in lost {
             self.stats.add(Stat::StoreErrors, 1);
-            self.read_again(page, slot, if ahead { 0 } else { load.tries });
+            self.read_again(page, slot, if ahead { 0 } else { load.tries }, PAGE as i32);
         }
     }
 
     /// The store did not give back what it was given: it is asked again a few times, then the page is lost.
-    fn read_again(&mut self, page: u32, slot: u32, tries: u8) {
+    /// `result` is what it said last.
+    fn read_again(&mut self, page: u32, slot: u32, tries: u8, result: i32) {
         if self.table.state(page) != State::Loading || self.table.place(page) != Some(slot) {
             return;
         }
         if tries >= READ_AGAIN {
-            self.lose(page);
+            self.lose(page, result);
             return;
         }
         self.table.set(page, State::Stored, None);
@@ -318,12 +319,12 @@ impl Engine {
     }
 
     /// The content is gone for good. Its slot is held for ever: it may be the drive's bad spot.
-    fn lose(&mut self, page: u32) {
+    fn lose(&mut self, page: u32, result: i32) {
         let slot = self.table.set_slot(page, 0);
         self.slots.hold(slot);
         self.slots.give_up(slot);
-        self.stats.add(Stat::Lost, 1);
         self.table.set(page, State::Lost, None);
+        self.note_loss(self.space.address(page).unwrap_or(0), slot, result);
         if let Some(address) = self.space.address(page) {
             self.raise(address);
         }

@@ -62,6 +62,7 @@ impl Engine {
         if takeover.looked.elapsed() >= TICK {
             takeover.looked = Instant::now();
             self.look(&mut takeover);
+            self.take_hints();
         }
         self.takeover = Some(takeover);
     }

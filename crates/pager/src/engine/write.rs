@@ -1,6 +1,6 @@
 //! From staging to the store: long runs, and emptying segments so that runs stay long.
 
-use super::Engine;
+use super::{Engine, Notice};
 use crate::platform::Instant;
 use crate::slots::SEGMENT_SLOTS;
 use crate::stats::Stat;
@@ -19,12 +19,15 @@ impl Engine {
         if self.write_again.is_some_and(|again| Instant::now() < again) {
             return Ok(());
         }
+        if !self.may_write() {
+            return Ok(());
+        }
         self.clean()?;
         while let Some(&token) = self.free_runs.last() {
             let hurry = self.free_runs.len() == super::WRITES as usize
                 && self.held() + self.limits.reserve > self.limits.total;
             let wanted = if hurry { 1 } else { SEGMENT_SLOTS as usize };
-            if self.dirty.len() < wanted || !self.start_write(token)? {
+            if self.dirty.len() < wanted || !self.may_write() || !self.start_write(token)? {
                 break;
             }
         }
@@ -57,6 +60,9 @@ impl Engine {
             self.table.set_slot(page, slot);
         }
         self.io.write(token, u64::from(slot) * PAGE, &self.frames, &frames)?;
+        if let Some(allowance) = &mut self.allowance {
+            allowance.spend(frames.len() as u32);
+        }
         self.free_runs.pop();
         self.runs[token as usize] = super::Run { frames, slot };
         Ok(true)
@@ -91,6 +97,18 @@ impl Engine {
         }
         self.slots.written(run.slot);
         self.runs[token as usize].frames = run.frames;
+    }
+
+    /// Whether the day's share allows another run.
+    fn may_write(&mut self) -> bool {
+        let Some(allowance) = &mut self.allowance else { return true };
+        let paced = !self.dirty.is_empty() && !allowance.has(SEGMENT_SLOTS, Instant::now());
+        if paced && !self.paced {
+            self.stats.add(Stat::WritesPaced, 1);
+            self.notices.tell_once(&Notice::WritesPaced);
+        }
+        self.paced = paced;
+        !paced
     }
 
     /// No segment is empty, and none can be emptied.

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 /// Below this neither the program's own pages nor the engine's find room.
 pub(crate) const DRAM_MIN: u64 = 32 * MIB;
 
+/// Below this a day has too few writes for anything.
+const WRITES_MIN: u64 = 1 << 30;
+
 const LIBRARY: &str = "libovermem.so";
 
 /// A run that can start.
@@ -70,6 +73,12 @@ impl Plan {
         };
         let program = Program::find(command)?;
         check_dram(dram_bytes)?;
+        if flags.max_writes_per_day.is_some_and(|bytes| bytes < WRITES_MIN) {
+            refuse!(
+                "--max-writes-per-day: wanted at least {}: with less a program stands still",
+                format_size(WRITES_MIN)
+            );
+        }
         let store = Store::check(store, dram_bytes)?;
         let pager = || -> Result<Backend, String> {
             if let Some(why) = &program.unreachable {
@@ -82,6 +91,9 @@ impl Plan {
             library(flags.library.as_deref()).map(|library| Backend::Pager { library })
         };
         let swap = || -> Result<Backend, String> {
+            if flags.max_writes_per_day.is_some() {
+                return Err("backend swap: the kernel knows no --max-writes-per-day".to_owned());
+            }
             let place = Place::find().map_err(|error| format!("backend swap: {error}"))?;
             if overdrive_sys::relay::effective_user() != 0 {
                 return Err("backend swap: turning swap on needs root".to_owned());

@@ -20,10 +20,13 @@ enum Kind {
     Bytes,
     Nanoseconds,
     Number,
+    /// Names something; no quantity, so no metric.
+    Mark,
 }
 
 fn kind(stat: Stat) -> Kind {
     match stat {
+        Stat::LossAddress | Stat::LossOffset | Stat::LossErrno => Kind::Mark,
         Stat::Resident | Stat::Staged | Stat::Stored | Stat::Unmanaged | Stat::HeldMax => Kind::Pages,
         Stat::ManagedBytes | Stat::BudgetBytes => Kind::Bytes,
         Stat::FaultP50 | Stat::FaultP99 | Stat::FaultMax => Kind::Nanoseconds,
@@ -101,12 +104,39 @@ pub(super) fn table(first: &Look, second: &Look) -> String {
             short(now.get(Stat::Written) * PAGE)
         );
     }
+    second.processes.iter().for_each(|now| text += &troubles(now));
     for pid in &second.on_swap {
         let _ =
             writeln!(text, "{pid:>7} (waits for a program on the backend swap, which has no such counters)");
     }
     text + "\ndram, soft (evicted, still in DRAM), ssd: pages now; hit: faults soft served;\n\
             p50, p99: faults from the SSD, last second; wait: faults that waited for room\n"
+}
+
+/// Lines about what went wrong in a process; none when nothing did.
+fn troubles(now: &Process) -> String {
+    let mut text = String::new();
+    let pid = now.pid;
+    if now.get(Stat::Lost) > 0 {
+        let why = match now.get(Stat::LossErrno) {
+            0 => "wrong data".to_owned(),
+            errno => format!("errno {errno}"),
+        };
+        let _ = writeln!(
+            text,
+            "{pid:>7} LOST {} pages; the last at {:#x}\n        (store offset {}: {why})",
+            now.get(Stat::Lost),
+            now.get(Stat::LossAddress),
+            now.get(Stat::LossOffset)
+        );
+    }
+    if now.get(Stat::StoreFull) > 0 {
+        let _ = writeln!(text, "{pid:>7} is or was above its budget: its store is full");
+    }
+    if now.get(Stat::WritesPaced) > 0 {
+        let _ = writeln!(text, "{pid:>7} waits, or waited, for its share of --max-writes-per-day");
+    }
+    text
 }
 
 /// Three digits and a unit.
@@ -163,20 +193,20 @@ pub(super) fn json_line(first: &Look, second: &Look) -> Result<String> {
 /// OpenMetrics text: base units, a family for each counter, a sample for each process.
 pub(super) fn metrics(processes: &[Process]) -> String {
     let mut text = String::new();
-    for stat in shown() {
+    for stat in shown().filter(|&stat| kind(stat) != Kind::Mark) {
         let kind = kind(stat);
         let base = stat.name().trim_end_matches("_bytes").trim_end_matches("_ns");
         let (family, suffix, type_name) = match kind {
             Kind::Counter => (format!("overdrive_extend_{base}"), "_total", "counter"),
             Kind::Pages | Kind::Bytes => (format!("overdrive_extend_{base}_bytes"), "", "gauge"),
             Kind::Nanoseconds => (format!("overdrive_extend_{base}_seconds"), "", "gauge"),
-            Kind::Number => (format!("overdrive_extend_{base}"), "", "gauge"),
+            Kind::Number | Kind::Mark => (format!("overdrive_extend_{base}"), "", "gauge"),
         };
         let _ = writeln!(text, "# TYPE {family} {type_name}");
         match kind {
             Kind::Pages | Kind::Bytes => drop(writeln!(text, "# UNIT {family} bytes")),
             Kind::Nanoseconds => drop(writeln!(text, "# UNIT {family} seconds")),
-            Kind::Counter | Kind::Number => {}
+            Kind::Counter | Kind::Number | Kind::Mark => {}
         }
         for process in processes {
             let value = process.get(stat);
@@ -242,6 +272,31 @@ mod tests {
         );
         assert_eq!(process["resident"], 1 << 17);
         assert!(json_line(&first, &second).unwrap().lines().count() == 1);
+    }
+
+    #[test]
+    fn what_went_wrong_is_named() {
+        let mut one = process(5, 1);
+        assert_eq!(troubles(&one), "");
+        for (stat, value) in [
+            (Stat::Lost, 2),
+            (Stat::LossAddress, 0x7fff_1234_5000),
+            (Stat::LossOffset, 1 << 40),
+            (Stat::LossErrno, 5),
+            (Stat::StoreFull, 1),
+            (Stat::WritesPaced, 1),
+        ] {
+            one.values[stat as usize] = value;
+        }
+        let text = troubles(&one);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        for words in
+            ["LOST 2 pages", "0x7fff12345000", "offset 1099511627776: errno 5", "store is full", "share of"]
+        {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        let text = metrics(&[one]);
+        assert!(text.contains("overdrive_extend_lost_total{") && !text.contains("last_loss"), "{text}");
     }
 
     #[test]

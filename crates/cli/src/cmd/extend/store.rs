@@ -87,7 +87,9 @@ impl Store {
         let disks = disks_of(&folder);
         let takers = disks.iter().filter_map(|disk| disk.pcie.as_ref()?.completion_cpus());
         let interrupted_cpus = takers.flat_map(|cpus| cpus.iter().collect::<Vec<_>>()).collect();
-        Ok(Self { folder, bytes, shares_disk_with_swap: swap_beside(&disks), interrupted_cpus })
+        let areas = swap::areas().unwrap_or_default().into_iter().map(|area| area.path);
+        let shares_disk_with_swap = swap_beside(&disks, areas);
+        Ok(Self { folder, bytes, shares_disk_with_swap, interrupted_cpus })
     }
 }
 
@@ -127,19 +129,15 @@ fn disks_of(path: &Path) -> Vec<DiskFacts> {
 }
 
 /// Says so when a swap area lies on one of these disks. One that Overdrive made to measure with is left out.
-fn swap_beside(disks: &[DiskFacts]) -> Option<String> {
-    let areas = swap::areas().unwrap_or_default();
+fn swap_beside(disks: &[DiskFacts], areas: impl Iterator<Item = PathBuf>) -> Option<String> {
     let is_own = |path: &Path| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("overdrive-swap-"))
     };
-    let areas: Vec<_> = areas.iter().filter(|area| !is_own(&area.path)).collect();
+    let mut areas = areas.filter(|area| !is_own(area));
     let shares =
         |path: &Path| disks_of(path).iter().any(|disk| disks.iter().any(|own| own.name() == disk.name()));
-    let area = areas.iter().find(|area| shares(&area.path))?;
-    Some(format!(
-        "swap is on the same disk ({}), and the two would slow each other down",
-        area.path.display()
-    ))
+    let area = areas.find(|area| shares(area))?;
+    Some(format!("swap is on the same disk ({}), and the two would slow each other down", area.display()))
 }
 
 /// The directory of one run; removed when dropped.
@@ -219,6 +217,21 @@ mod tests {
         let odd = folder.path().join("a:1k");
         std::fs::create_dir(&odd).unwrap();
         assert_eq!(at(odd.to_str().unwrap()).unwrap().1, None, "a directory that exists is itself");
+    }
+
+    #[test]
+    fn swap_on_the_same_disk_is_seen_and_that_of_a_run_of_ours_is_not() {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (theirs, ours) = (folder.path().join("swapfile"), folder.path().join("overdrive-swap-1-1"));
+        for path in [&theirs, &ours] {
+            std::fs::write(path, "x").unwrap();
+        }
+        let disks = disks_of(folder.path());
+        let why = swap_beside(&disks, [ours.clone(), theirs].into_iter());
+        // Where no disk can be traced, as on an overlay, nothing can be said.
+        assert_eq!(why.is_some(), !disks.is_empty());
+        assert!(why.is_none_or(|why| why.contains("swapfile") && why.contains("same disk")));
+        assert_eq!(swap_beside(&disks, [ours, PathBuf::from("/no/such/area")].into_iter()), None);
     }
 
     #[test]

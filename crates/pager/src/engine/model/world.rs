@@ -88,6 +88,8 @@ impl World {
             spin: Duration::ZERO,
             stats: Stats::default(),
             store_faults: None,
+            writes_per_day_bytes: None,
+            notify: None,
         })
         .unwrap();
         // As small as it gets: a page in place, one in staging, a store of three segments.

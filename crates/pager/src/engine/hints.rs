@@ -1,0 +1,64 @@
+//! What a program says of its own memory, beyond what can be seen from faults.
+
+use super::Engine;
+use crate::space::BLOCK_PAGES;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+/// Hints that wait at most; more are refused, not waited for.
+const HINTS_MAX: usize = 256;
+/// Blocks that one look moves at most, so that no fault waits long for it.
+const BLOCKS_AT_ONCE: u32 = 4096;
+
+/// Where a program's threads leave hints for the engine, which looks every few milliseconds.
+#[derive(Debug)]
+pub struct Hints {
+    cold: Mutex<VecDeque<Range<u64>>>,
+}
+
+impl Hints {
+    fn new() -> Self {
+        Self { cold: Mutex::new(VecDeque::with_capacity(HINTS_MAX)) }
+    }
+
+    /// This range of addresses is not needed for a while: it goes before what is in use. False when there are
+    /// too many hints already.
+    #[must_use]
+    pub fn cold(&self, range: Range<u64>) -> bool {
+        let Ok(mut cold) = self.cold.lock() else { return false };
+        let has_room = cold.len() < HINTS_MAX;
+        if has_room {
+            cold.push_back(range);
+        }
+        has_room
+    }
+
+    /// The next one, unless a thread of the program is at it: the engine waits for nobody.
+    fn next(&self) -> Option<Range<u64>> {
+        self.cold.try_lock().ok()?.pop_front()
+    }
+}
+
+impl Engine {
+    /// Where the program may leave hints from now on.
+    pub fn hints(&mut self) -> Arc<Hints> {
+        Arc::clone(self.hints.get_or_insert_with(|| Arc::new(Hints::new())))
+    }
+
+    /// Follows the hints that came.
+    pub(super) fn take_hints(&mut self) {
+        let Some(hints) = self.hints.clone() else { return };
+        let mut blocks = 0;
+        while blocks < BLOCKS_AT_ONCE
+            && let Some(range) = hints.next()
+        {
+            for pages in self.space.pages_in(&range) {
+                for block in pages.start / BLOCK_PAGES..pages.end.div_ceil(BLOCK_PAGES) {
+                    self.queues.goes_next(block);
+                    blocks += 1;
+                }
+            }
+        }
+    }
+}

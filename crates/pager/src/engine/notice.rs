@@ -1,0 +1,147 @@
+//! What whoever runs the program should hear of, beyond the counters: the engine says nothing by itself.
+
+use super::Engine;
+use crate::slots::Slot;
+use crate::stats::Stat;
+use overdrive_sys::Errno;
+use overdrive_sys::uffd::PAGE;
+use std::fmt;
+
+/// Losses that are told one by one; the rest is only counted.
+const LOSSES_TOLD: u32 = 16;
+
+/// One thing to be told. `Display` gives the line, without whose it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// The store did not give a page back.
+    Lost {
+        /// Of the page, in the program.
+        address: u64,
+        /// Of the page, on the store, in bytes.
+        offset: u64,
+        /// What the last of several reads said.
+        failure: ReadFailure,
+    },
+    /// Nothing more can be evicted: the program goes on above its budget.
+    StoreFull,
+    /// The day's share of writes is used up.
+    WritesPaced,
+}
+
+/// How a read failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadFailure {
+    /// With an error of the kernel.
+    Errno(Errno),
+    /// It brought fewer bytes than asked for.
+    Short,
+    /// It brought other data than what was written.
+    OtherData,
+}
+
+impl ReadFailure {
+    /// From the result of reading one page: bytes or a negative errno.
+    fn of(result: i32) -> Self {
+        if result < 0 {
+            return Self::Errno(Errno::from_raw_os_error(-result));
+        }
+        if i64::from(result) < PAGE as i64 { Self::Short } else { Self::OtherData }
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost { address, offset, failure } => write!(
+                f,
+                "the page at {address:#x} is lost: the store at offset {offset} {failure}; touching it raises SIGBUS"
+            ),
+            Self::StoreFull => {
+                f.write_str("the store is full: the program goes on above its budget; wanted a larger --store PATH:SIZE")
+            }
+            Self::WritesPaced => f.write_str(
+                "the share of writes that --max-writes-per-day allows is used up: what needs more waits for it",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for ReadFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Errno(errno) => write!(f, "failed with {errno}"),
+            Self::Short => f.write_str("gave back a part of it only"),
+            Self::OtherData => f.write_str("gave back other data than was written"),
+        }
+    }
+}
+
+/// Whom to tell, and what was told already.
+#[derive(Debug)]
+pub(super) struct Notices {
+    notify: Option<fn(&Notice)>,
+    losses: u32,
+    told: [bool; 2],
+}
+
+impl Notices {
+    pub(super) fn new(notify: Option<fn(&Notice)>) -> Self {
+        Self { notify, losses: 0, told: [false; 2] }
+    }
+
+    fn tell(&self, notice: &Notice) {
+        if let Some(notify) = self.notify {
+            notify(notice);
+        }
+    }
+
+    /// Tells what is told once for a program.
+    pub(super) fn tell_once(&mut self, notice: &Notice) {
+        let index = usize::from(*notice == Notice::StoreFull);
+        if !std::mem::replace(&mut self.told[index], true) {
+            self.tell(notice);
+        }
+    }
+}
+
+impl Engine {
+    /// Counts a page that is lost, and tells of it.
+    pub(super) fn note_loss(&mut self, address: u64, slot: Slot, result: i32) {
+        let (offset, failure) = (u64::from(slot) * PAGE, ReadFailure::of(result));
+        self.stats.add(Stat::Lost, 1);
+        self.stats.set(Stat::LossAddress, address);
+        self.stats.set(Stat::LossOffset, offset);
+        self.stats.set(Stat::LossErrno, result.min(0).unsigned_abs().into());
+        if self.notices.losses < LOSSES_TOLD {
+            self.notices.losses += 1;
+            self.notices.tell(&Notice::Lost { address, offset, failure });
+        }
+    }
+
+    /// Tells when the program is above its budget because nothing more fits the store.
+    pub(super) fn look_whether_full(&mut self) {
+        if self.slots_are_exhausted() && self.held() > self.limits.total {
+            self.stats.add(Stat::StoreFull, 1);
+            self.notices.tell_once(&Notice::StoreFull);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_names_address_offset_and_error() {
+        let lost = |result| {
+            Notice::Lost { address: 0x7000, offset: 8192, failure: ReadFailure::of(result) }.to_string()
+        };
+        for (result, words) in [(-5, "nput/output error"), (100, "a part of it"), (4096, "other data")] {
+            let line = lost(result);
+            assert!(
+                line.contains("0x7000") && line.contains("offset 8192") && line.contains(words),
+                "{line}"
+            );
+        }
+    }
+}
