@@ -25,7 +25,9 @@ if [ "$purpose" = test ]; then
     lacks fio fio optional
     lacks python3 python3 optional # sets up a seccomp filter for one test
     lacks curl curl optional
-    lacks javac default-jdk-headless optional # a program that is run in extended memory
+    # Programs that are run in extended memory.
+    lacks javac default-jdk-headless optional
+    lacks memcached memcached optional
     # Some systems name the browser otherwise; any of these will do.
     have chromium-browser || have google-chrome || lacks chromium chromium optional
     [ -e /etc/ssl/certs/ca-certificates.crt ] || packages="$packages ca-certificates"
@@ -59,12 +61,14 @@ if [ -n "$packages" ] && [ "$(id -u)" = 0 ] && have apt-get; then
     fi
     # shellcheck disable=SC2086 # a list of names
     apt-get install -y -qq --no-install-recommends $packages >/dev/null
-    case " $packages " in
-    *" redis-server "*)
-        # Nor at the next start of the system.
-        have deb-systemd-helper && deb-systemd-helper disable redis-server.service >/dev/null 2>&1 || true
-        ;;
-    esac
+    for service in redis-server memcached; do
+        case " $packages " in
+        *" $service "*)
+            # Nor at the next start of the system.
+            have deb-systemd-helper && deb-systemd-helper disable $service.service >/dev/null 2>&1 || true
+            ;;
+        esac
+    done
     required=
     optional=
     packages=

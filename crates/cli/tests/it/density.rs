@@ -263,7 +263,7 @@ fn what_cannot_be_is_refused_in_one_line() {
 }
 
 /// The kernel that `make setup` fetches for guests: boot folder and modules.
-fn guest_kernel() -> Option<(PathBuf, PathBuf)> {
+pub(crate) fn guest_kernel() -> Option<(PathBuf, PathBuf)> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")), PathBuf::from);
     let folder = target.join("vm/kernel-6.1");

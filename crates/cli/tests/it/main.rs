@@ -12,6 +12,7 @@ mod cost;
 mod density;
 mod evaluate;
 mod extend;
+mod extend_programs;
 mod help;
 mod interrupt;
 mod jobs;
