@@ -1,6 +1,6 @@
 //! fio's side: how it is called, and what its JSON says.
 
-use super::{Job, Sample, process};
+use super::{Job, SAME_STEP, Sample, process};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::process::Command;
@@ -58,10 +58,15 @@ fn arguments(job: &Job<'_>, strength: Strength) -> Vec<String> {
     if strength != Strength::Defaults && job.engine == "io_uring" {
         arguments.extend(["--fixedbufs", "--registerfiles"].map(str::to_owned));
     }
-    if strength == Strength::Batched {
-        let batches = ["--iodepth_batch_submit=8", "--iodepth_batch_complete_min=8"];
-        arguments.extend(batches.map(str::to_owned));
-    }
+    let all = job.depth.to_string();
+    let batches = match strength {
+        Strength::Batched => vec![("submit", "8"), ("complete_min", "8")],
+        // Unless it is told, fio takes back no more completions at a time than it waits for, however many lie
+        // there, and how long the others lie becomes part of their latency.
+        Strength::Full if job.depth > 1 => vec![("submit", SAME_STEP), ("complete_max", all.as_str())],
+        _ => Vec::new(),
+    };
+    arguments.extend(batches.iter().map(|(what, count)| format!("--iodepth_batch_{what}={count}")));
     arguments
 }
 
@@ -157,7 +162,11 @@ mod tests {
         let plain = arguments(&job, Strength::Defaults);
         assert_eq!(&strong[..plain.len()], &plain[..]);
         assert!(strong.contains(&"--fixedbufs".to_owned()) && strong.contains(&"--registerfiles".to_owned()));
-        let sync = arguments(&Job { engine: "pvsync2", ..job }, Strength::Full);
+        assert!(strong.contains(&"--iodepth_batch_submit=4".to_owned()));
+        assert!(strong.contains(&"--iodepth_batch_complete_max=32".to_owned()));
+        let single = arguments(&Job { depth: 1, ..job }, Strength::Full);
+        assert!(!single.iter().any(|argument| argument.contains("batch")));
+        let sync = arguments(&Job { engine: "pvsync2", depth: 1, ..job }, Strength::Full);
         assert!(!sync.contains(&"--fixedbufs".to_owned()) && sync.contains(&"--ioengine=pvsync2".to_owned()));
         assert!(plain.contains(&"--iodepth=32".to_owned()) && plain.contains(&"--direct=1".to_owned()));
     }

@@ -1,7 +1,7 @@
 //! Overdrive's side: how it is called, and what its record says. The record is read from its JSON, as any
 //! other program would read it.
 
-use super::{Job, Sample, process};
+use super::{Job, SAME_STEP, Sample, process};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::Path;
@@ -20,8 +20,10 @@ fn arguments(job: &Job<'_>) -> Vec<String> {
     arguments.extend(fixed.map(str::to_owned));
     arguments.extend(["--engine".to_owned(), job.engine.to_owned()]);
     if job.batched {
-        // As many at once as fio, and all that are free handed over by one call.
-        arguments.extend(["--iodepth-batch-complete", "8", "--iodepth-batch", "32"].map(str::to_owned));
+        // As many at once as fio.
+        arguments.extend(["--iodepth-batch-complete", "8", "--iodepth-batch", "8"].map(str::to_owned));
+    } else if job.depth > 1 {
+        arguments.extend(["--iodepth-batch", SAME_STEP].map(str::to_owned));
     }
     arguments.extend(["--iodepth".to_owned(), job.depth.to_string()]);
     arguments.extend(["--runtime".to_owned(), format!("{}s", job.runtime_s)]);
