@@ -3,6 +3,8 @@
 //! 0 done; 1 ran, but the verdict is bad (errors were measured); 2 wrong use or refused; 3 the system failed
 //! it; 130 interrupted. A command that runs somebody's program ends as that did.
 
+use clap::error::ErrorKind;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// How a command that did not fail ended.
@@ -49,6 +51,55 @@ pub(crate) fn code_of(outcome: anyhow::Result<Ending>) -> ExitCode {
     }
 }
 
+/// Ends a command whose words clap did not understand: one line with what was read, what is allowed and
+/// where help is. Help and version that were asked for are no errors and printed as they are.
+pub(crate) fn end_of_words(error: &clap::Error, program: &clap::Command, words: &[OsString]) -> ExitCode {
+    let asked_for = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    if asked_for {
+        let _ = error.print();
+    } else {
+        let line = one_line(&error.render().to_string());
+        eprintln!("overdrive: {line}; see {} --help", named_command(program, words));
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// The paragraphs of an error without its usage and what stands below.
+fn one_line(text: &str) -> String {
+    let said = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
+    let mut all = String::new();
+    for line in said.filter(|line| !line.is_empty()) {
+        let glue = match all.chars().last() {
+            None => "",
+            Some(':') => " ",
+            Some(_) if line.starts_with('[') => " ",
+            Some(_) => "; ",
+        };
+        all.push_str(glue);
+        all.push_str(line.strip_prefix("tip: ").unwrap_or(line));
+    }
+    all.strip_prefix("error: ").unwrap_or(&all).to_owned()
+}
+
+/// The command with its subcommands, as far as the words name any.
+fn named_command(program: &clap::Command, words: &[OsString]) -> String {
+    let (mut name, mut command) = (program.get_name().to_owned(), program);
+    for word in words.iter().skip(1) {
+        let Some(inner) = word.to_str().and_then(|word| command.find_subcommand(word)) else { break };
+        name = format!("{name} {}", inner.get_name());
+        command = inner;
+    }
+    name
+}
+
 /// The reader of our output has seen enough (`overdrive ... | head`): that is no error.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
@@ -56,4 +107,46 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
             .downcast_ref::<std::io::Error>()
             .is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::Flags;
+    use clap::{CommandFactory, Parser};
+
+    fn line_of(words: &str) -> String {
+        let error = Flags::try_parse_from(words.split(' ')).unwrap_err();
+        one_line(&error.render().to_string())
+    }
+
+    #[test]
+    fn what_clap_says_becomes_one_line() {
+        for (words, line) in [
+            (
+                "overdrive run f --iodept 4",
+                "unexpected argument '--iodept' found; a similar argument exists: '--iodepth'",
+            ),
+            ("overdrive run", "the following required arguments were not provided: <TARGET>..."),
+            (
+                "overdrive audit --profile x",
+                "invalid value 'x' for '--profile <PROFILE>' [possible values: storage, memory]",
+            ),
+            ("overdrive compare", "the following required arguments were not provided: <OLD>; <NEW>"),
+        ] {
+            assert_eq!(line_of(words), line);
+        }
+        assert!(!line_of("overdrive run --rw a\nb f").contains('\n'));
+    }
+
+    #[test]
+    fn the_hint_names_the_command_as_far_as_it_was_named() {
+        let program = Flags::command();
+        let named = |words: &str| {
+            named_command(&program, &words.split(' ').map(OsString::from).collect::<Vec<OsString>>())
+        };
+        assert_eq!(named("./od tune plan --x"), "overdrive tune plan");
+        assert_eq!(named("od frobnicate"), "overdrive");
+        assert_eq!(named("od"), "overdrive");
+    }
 }

@@ -332,6 +332,8 @@ pub(crate) enum VerifyFlag {
     /// Write every block once with crc32c headers, then read them all back
     #[value(alias = "crc32c")]
     Write,
+    /// Write every block once, for a later run to read back
+    WriteOnly,
     /// Only read back
     Read,
 }

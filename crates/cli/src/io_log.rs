@@ -6,10 +6,12 @@
 //! (0 for a window), the offset where asked for, and the priority, which is 0.
 
 mod histograms;
+mod intervals;
 
 use crate::exit::Refused;
 use anyhow::{Context, Result};
 use histograms::Histograms;
+pub(crate) use intervals::Counted;
 use overdrive_io::front::Logs;
 use overdrive_io::iolog::{Block, Entry, Sink, Window, Windows, io_log};
 use std::collections::BTreeMap;

@@ -19,12 +19,16 @@ mod output;
 mod progress;
 mod self_test;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use flags::{Command, Flags};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let flags = Flags::parse_from(flags::in_order(std::env::args_os()));
+    let words = flags::in_order(std::env::args_os());
+    let flags = match Flags::try_parse_from(&words) {
+        Ok(flags) => flags,
+        Err(error) => return exit::end_of_words(&error, &Flags::command(), &words),
+    };
     let outcome = match flags.command {
         Command::Evaluate(flags) => cmd::evaluate::evaluate(&flags),
         Command::Run(flags) => cmd::run::run(&flags),

@@ -47,7 +47,9 @@ impl Histogram {
         let highest = self.max().unwrap_or(1).clamp(2, 1 << 62);
         let mut hdr = Hdr::new_with_bounds(1, highest, 3).ok()?;
         for bucket in self.buckets() {
-            hdr.record_n(self.representative(bucket).min(highest), bucket.count).ok()?;
+            // The format's counts are signed. No run reaches them, but a forged text may.
+            let count = bucket.count.min(i64::MAX as u64);
+            hdr.record_n(self.representative(bucket).min(highest), count).ok()?;
         }
         Some(hdr)
     }

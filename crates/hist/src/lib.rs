@@ -96,10 +96,10 @@ impl Histogram {
     /// Adds all that `other` recorded.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.counts.iter_mut().zip(other.counts.iter()) {
-            *mine += theirs;
+            *mine = mine.saturating_add(*theirs);
         }
-        self.count += other.count;
-        self.sum += other.sum;
+        self.count = self.count.saturating_add(other.count);
+        self.sum = self.sum.saturating_add(other.sum);
         self.sum_of_squares += other.sum_of_squares;
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);

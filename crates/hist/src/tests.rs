@@ -159,3 +159,13 @@ fn intervals_cover_the_truth_as_often_as_they_claim() {
         assert!(share >= 0.94, "quantile {q}: covered {share}");
     }
 }
+
+#[test]
+fn counts_beyond_the_format_are_cut_off_and_not_lost() {
+    let mut histogram = Histogram::new();
+    histogram.record_n(1000, u64::MAX);
+    let again = Histogram::decode_v2_base64(&histogram.encode_v2_base64()).unwrap();
+    assert_eq!(again.count(), i64::MAX as u64);
+    histogram.merge(&again);
+    assert_eq!(histogram.count(), u64::MAX);
+}

@@ -22,6 +22,8 @@ const KEPT: usize = 16;
 pub enum Verify {
     /// Write stamped blocks, then read back those that were written.
     WriteThenRead,
+    /// Write stamped blocks for a later run to read back.
+    WriteOnly,
     /// Read what an earlier run with the same seed has written.
     ReadOnly,
 }

@@ -131,6 +131,8 @@ struct Checker {
     next: u64,
     in_flight: Vec<u64>,
     verified: Verified,
+    /// Whether anything is read back; if not, nothing is told.
+    reads: bool,
 }
 
 /// The loop's state.
@@ -194,8 +196,13 @@ impl<E: Engine> Pump<E> {
         let depth = job.queue_depth;
         let slices = (job.runtime.as_nanos() / assignment.slice.as_nanos().max(1) + 2).min(1 << 16);
         let in_flight = vec![0; depth as usize];
-        let checker =
-            job.verify.map(|_| Checker { seed: job.seed, next: 0, in_flight, verified: Verified::default() });
+        let checker = job.verify.map(|verify| Checker {
+            seed: job.seed,
+            next: 0,
+            in_flight,
+            verified: Verified::default(),
+            reads: verify != Verify::WriteOnly,
+        });
         if checker.is_some() {
             pattern.limit_to_one_pass();
         }
@@ -527,7 +534,7 @@ impl<E: Engine> Pump<E> {
                 Due::AtOnce | Due::Think { .. } => None,
             },
             unstarted: self.unstarted,
-            verified: self.checker.map(|checker| checker.verified),
+            verified: self.checker.filter(|checker| checker.reads).map(|checker| checker.verified),
             usage,
             grants: self.engine.grants(),
             ended: self.ended,

@@ -53,6 +53,14 @@ pub enum RingError {
     /// The kernel has no io_uring.
     #[error("this kernel has no io_uring (5.1 or newer, built with CONFIG_IO_URING, is wanted)")]
     NoKernelSupport,
+    /// The queues are locked memory, and there is a limit to that.
+    #[error(
+        "io_uring: queues this deep do not fit the {limit_bytes} bytes this user may lock (see ulimit -l, limits.conf)"
+    )]
+    LockedMemory {
+        /// The limit.
+        limit_bytes: u64,
+    },
     /// Anything else.
     #[error("io_uring: {step} failed: {errno}")]
     Failed {

@@ -38,6 +38,7 @@ pub(super) fn job(spec: &JobSpec) -> Option<wire::JobDetail> {
         think_every: spec.think.map(|think| think.every),
         verify: spec.verify.map(|verify| match verify {
             Verify::WriteThenRead => "write_then_read".to_owned(),
+            Verify::WriteOnly => "write_only".to_owned(),
             Verify::ReadOnly => "read_only".to_owned(),
         }),
         fsync_every: spec.fsync_every,
@@ -63,6 +64,7 @@ pub(super) fn job(spec: &JobSpec) -> Option<wire::JobDetail> {
         latency_target_percent: spec.latency_target.map(|target| target.percentile),
         percentiles: Some(spec.percentiles.clone()).filter(|list| !list.is_empty()),
         steady_state: spec.steady.as_ref().map(steady_state_words),
+        steady_duration_s: spec.steady.map(|steady| steady.duration.as_secs_f64()),
         start_delay_s: Some(spec.start_delay.as_secs_f64()).filter(|&delay| delay > 0.0),
     };
     Some(detail).filter(|detail| *detail != wire::JobDetail::default())

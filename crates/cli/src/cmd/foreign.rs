@@ -3,6 +3,7 @@
 use crate::cmd::jobs::{How, run_plan};
 use crate::exit::{Ending, Refused};
 use crate::flags::{AccessFlags, ForeignFlags};
+use crate::io_log::Counted;
 use anyhow::Result;
 use overdrive_io::front::{diskspd as diskspd_words, spdk_perf as spdk_words};
 use overdrive_report::record::Record;
@@ -17,6 +18,7 @@ pub(crate) fn diskspd(flags: &ForeignFlags) -> Result<Ending> {
         .map_err(|error| Refused(error.to_string()))?;
     let before = CpuTime::read_all().unwrap_or_default();
     let (latency, as_xml) = (line.latency, line.xml);
+    let counted = line.interval.map(Counted::new);
     let cooldown_s = line.plan.sections.first().map_or(0.0, |section| section.spec.cooldown.as_secs_f64());
     let show = |record: &Record, shown: &[Shown]| {
         let view = DiskspdView {
@@ -24,13 +26,18 @@ pub(crate) fn diskspd(flags: &ForeignFlags) -> Result<Ending> {
             cooldown_s,
             latency,
             cpus: cpus_since(&before),
+            intervals: counted.as_ref().map(Counted::found),
         };
         Ok(if as_xml { xml(record, shown, &view) } else { text(record, shown, &view) })
     };
     let mut front = flags.front.clone();
     front.dry_run |= line.profile_only;
     let access = access(flags);
-    run_plan(line.plan, &How { access: &access, front: &front, text: Some(&show), json: flags.json })
+    let intervals = counted.as_ref();
+    run_plan(
+        line.plan,
+        &How { access: &access, front: &front, text: Some(&show), json: flags.json, intervals },
+    )
 }
 
 /// Runs a line of SPDK's perf.
@@ -40,7 +47,8 @@ pub(crate) fn spdk_perf(flags: &ForeignFlags) -> Result<Ending> {
     let latency = line.latency;
     let show = |record: &Record, shown: &[Shown]| Ok(spdk_tables(record, shown, latency));
     let access = access(flags);
-    run_plan(line.plan, &How { access: &access, front: &flags.front, text: Some(&show), json: flags.json })
+    let (front, json) = (&flags.front, flags.json);
+    run_plan(line.plan, &How { access: &access, front, text: Some(&show), json, intervals: None })
 }
 
 fn access(flags: &ForeignFlags) -> AccessFlags {

@@ -9,9 +9,9 @@ use crate::assemble::{Draft, Measured};
 use crate::cmd::evaluate::{cpus_for, device_counters, settle};
 use crate::cmd::run::{check_locked_memory, close_logs, refusal};
 use crate::exit::Ending;
-use crate::flags::{AccessFlags, FrontFlags, LiveFlag};
+use crate::flags::{AccessFlags, FrontFlags};
 use crate::interrupt;
-use crate::io_log::IoLogs;
+use crate::io_log::{Counted, IoLogs};
 use crate::live::{LiveView, Named};
 use crate::output;
 use crate::progress::Progress;
@@ -42,6 +42,8 @@ pub(crate) struct How<'a> {
     /// Makes the text of a result, where it is not Overdrive's own.
     pub(crate) text: Option<Tables<'a>>,
     pub(crate) json: bool,
+    /// Counts the I/Os by interval; for plans without logs.
+    pub(crate) intervals: Option<&'a Counted>,
 }
 
 /// Runs the plan, or says what it is when that is all that was asked.
@@ -82,7 +84,7 @@ pub(crate) fn run_plan(plan: Plan, how: &How<'_>) -> Result<Ending> {
         return Ok(Ending::Interrupted);
     }
     let before = show::disk_counters(&root, &stage);
-    let (ending, measured_s) = run_phases(&stage, how.front.live, setting, &root, &mut draft)?;
+    let (ending, measured_s) = run_phases(&stage, how, setting, &root, &mut draft)?;
     let disks = show::disks(before, &root, &stage, measured_s);
     let mut record = draft.finish();
     verdict::judge_all(&mut record);
@@ -94,7 +96,7 @@ pub(crate) fn run_plan(plan: Plan, how: &How<'_>) -> Result<Ending> {
 /// Runs phase after phase until one does not end as it should; with the seconds measured in all.
 fn run_phases(
     stage: &Stage,
-    live: Option<LiveFlag>,
+    how: &How<'_>,
     mut setting: Setting,
     root: &Root,
     draft: &mut Draft,
@@ -105,7 +107,7 @@ fn run_phases(
         stage.jobs.iter().filter(|job| job.section.phase == phase).collect()
     };
     let planned = (0..phases).map(|phase| length(&of(phase))).sum();
-    let mut view = LiveView::new(live, phases as usize, planned);
+    let mut view = LiveView::new(how.front.live, phases as usize, planned);
     setting.live = view.wants_figures();
     let (mut worst, mut measured_s) = (Ending::Done, 0.0);
     for phase in 0..phases {
@@ -117,11 +119,15 @@ fn run_phases(
         let alone = (jobs.len() == 1 && jobs[0].opened.len() == 1).then(|| jobs[0].opened[0]);
         let counted = alone.and_then(|index| stage.opened[index].facts.as_ref());
         let before = device_counters(root, counted);
-        let (tasks, logs) = with_logs(stage, &jobs)?;
+        let (mut tasks, logs) = with_logs(stage, &jobs)?;
+        let counting = how.intervals.map(|counted| counted.begin(&mut tasks)).transpose()?;
         view.begin(&names.join(", "), length(&jobs), &tasks, jobs.iter().map(|job| named(job)).collect());
         let outcomes = run_together(&tasks, &setting, |elapsed, glance| view.tick(elapsed, glance));
         // The readers of the logs end when nobody can write any more.
         drop(tasks);
+        if let Some((counted, counting)) = how.intervals.zip(counting) {
+            counted.end(counting, draft);
+        }
         let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
             // What earlier phases measured is not thrown away.

@@ -35,7 +35,7 @@ use overdrive_io::verify::Verify;
 use overdrive_report::record::Group;
 use overdrive_report::verdict;
 use overdrive_sys::clock::Clock;
-use overdrive_sys::ring::buffers_bytes;
+use overdrive_sys::ring::{RingError, buffers_bytes};
 use std::path::Path;
 use std::time::Duration;
 
@@ -134,13 +134,15 @@ fn run_as_plan(flags: &RunFlags) -> Result<Option<Ending>> {
 }
 
 fn how(flags: &RunFlags) -> How<'_> {
-    How { access: &flags.access, front: &flags.front, text: None, json: flags.json }
+    How { access: &flags.access, front: &flags.front, text: None, json: flags.json, intervals: None }
 }
 
 /// What does not fit the target is the user's to mend, not the system's.
 pub(crate) fn refusal(error: RunError) -> anyhow::Error {
     match error {
-        RunError::PartOfBlock { .. } | RunError::WrongTarget { .. } => Refused(error.to_string()).into(),
+        RunError::PartOfBlock { .. }
+        | RunError::WrongTarget { .. }
+        | RunError::Ring(RingError::LockedMemory { .. }) => Refused(error.to_string()).into(),
         other => other.into(),
     }
 }
@@ -326,6 +328,7 @@ fn spec(
         outliers: flags.outliers,
         verify: flags.verify.map(|verify| match verify {
             VerifyFlag::Write => Verify::WriteThenRead,
+            VerifyFlag::WriteOnly => Verify::WriteOnly,
             VerifyFlag::Read => Verify::ReadOnly,
         }),
         content: content(&flags.writes),

@@ -37,8 +37,18 @@ fn wrong_use_is_exit_code_2() {
     for arguments in [vec![], vec!["evaluat"], vec!["evaluate", "--runtime", "soon"], vec!["run"]] {
         assert_eq!(run(&arguments).0, 2, "{arguments:?}");
     }
-    let (_, _, error) = run(&["evaluate", "--size", "4x"]);
-    assert!(error.contains("'4x' is not a size") && error.contains("64KiB"), "{error}");
+    for (arguments, words) in [
+        (&["evaluate", "--size", "4x"][..], ["'4x' is not a size", "64KiB", "see overdrive evaluate --help"]),
+        (&["run", "f", "--iodept", "4"], ["'--iodept'", "'--iodepth'", "see overdrive run --help"]),
+        (&["run", "f", "--rw", "a\nb"], ["invalid value", "randread", "see overdrive run --help"]),
+        (&["tune", "aply"], ["'aply'", "'apply'", "see overdrive tune --help"]),
+        (&["swap", "on", "--size"], ["--size", "value", "see overdrive swap on --help"]),
+        (&["compare", "a"], ["not provided", "<NEW>", "see overdrive compare --help"]),
+    ] {
+        let (code, text, error) = run(arguments);
+        assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{arguments:?}: {error}");
+        assert!(words.iter().all(|word| error.contains(word)), "{arguments:?}: {error}");
+    }
 }
 
 #[test]

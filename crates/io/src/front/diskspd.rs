@@ -21,6 +21,8 @@ pub struct DiskspdLine {
     pub xml: bool,
     /// Only say what would be done (-Rp).
     pub profile_only: bool,
+    /// I/Os counted by intervals of this length (-D).
+    pub interval: Option<Duration>,
 }
 
 /// Why a flag does nothing here that could be seen in the result.
@@ -31,7 +33,6 @@ const IDLE: &[(char, &str)] = &[
     ('P', "progress is shown on a terminal"),
     ('n', "workers are pinned, which is part of the method"),
     ('I', "a hint to Windows; the priority of the I/Os stays as it is"),
-    ('D', "the series has slices of its own"),
 ];
 
 /// A line as it is being read.
@@ -71,6 +72,7 @@ struct Reader {
     latency: bool,
     xml: bool,
     profile_only: bool,
+    interval: Option<Duration>,
     idle: Vec<(String, &'static str)>,
     notes: Vec<String>,
     targets: Vec<String>,
@@ -138,6 +140,7 @@ impl Reader {
             latency: false,
             xml: false,
             profile_only: false,
+            interval: None,
             idle: Vec::new(),
             notes: Vec::new(),
             targets: Vec::new(),
@@ -165,7 +168,7 @@ impl Reader {
                 self.base = self.size(base)?;
                 self.length = if length.is_empty() { None } else { Some(self.size(length)?) };
             }
-            'f' if value.starts_with(['r', 's']) => {
+            'f' if value.starts_with(['r', 's', 't']) => {
                 self.idle.push((format!("-{flag}"), "a hint to Windows's cache"));
             }
             'f' => self.end = Some(self.size(value)?),
@@ -187,8 +190,8 @@ impl Reader {
                 self.idle.push((format!("-{flag}"), IDLE[5].1));
             }
             'D' => {
-                let _: u32 = if value.is_empty() { 1000 } else { number(value, 1, 3_600_000)? };
-                self.idle.push((format!("-{flag}"), IDLE[6].1));
+                let ms = if value.is_empty() { 1000 } else { number(value, 1, 3_600_000)? };
+                self.interval = Some(Duration::from_millis(ms));
             }
             _ => match IDLE.iter().find(|idle| idle.0 == letter) {
                 Some((_, why)) => self.idle.push((format!("-{flag}"), why)),
@@ -333,9 +336,9 @@ impl Reader {
                 sections.push(section);
             }
         }
-        let Self { latency, xml, profile_only, notes, .. } = self;
+        let Self { latency, xml, profile_only, interval, notes, .. } = self;
         let plan = Plan { sections, globals: Vec::new(), notes };
-        Ok(DiskspdLine { plan, latency, xml, profile_only })
+        Ok(DiskspdLine { plan, latency, xml, profile_only, interval })
     }
 
     fn section(&self, spec: &JobSpec, target: &str, thread: u32) -> Section {
@@ -493,6 +496,8 @@ mod tests {
         let scratch = &line("-c1G /mnt/x").unwrap().plan.sections[0];
         assert_eq!((scratch.targets.len(), scratch.directory.as_deref()), (0, Some("/mnt")));
         assert!(line("-Rpxml x").unwrap().profile_only);
+        let interval = |text: &str| line(text).unwrap().interval.map(|length| length.as_millis());
+        assert_eq!((interval("-D x"), interval("-D250 x"), interval("x")), (Some(1000), Some(250), None));
         assert_eq!((of("-rs70")[0].spec.access, of("-rs70")[0].spec.random_percent), (Access::Random, 70));
         let zone = |access_percent, size_percent| Zone { access_percent, size_percent };
         let shaped = |text: &str| of(text)[0].spec.distribution.clone();

@@ -58,12 +58,23 @@ pub enum JobError {
     #[error("a runtime of zero measures nothing")]
     Runtime,
     /// The region lies outside the target.
-    #[error("offset {offset} and size {bytes}: the target has {size} bytes")]
+    #[error("offset {offset} and size {bytes}: wanted a part of the target, which has {size} bytes")]
     Region {
         /// Where it begins.
         offset: u64,
         /// How long it is.
         bytes: u64,
+        /// Bytes the target has.
+        size: u64,
+    },
+    /// The offset lies within a sector.
+    #[error("offset {0}: wanted a multiple of 512 bytes")]
+    Offset(u64),
+    /// The region begins where the target ends, or behind.
+    #[error("offset {offset}: wanted one below the target's {size} bytes")]
+    PastTheEnd {
+        /// Where it would begin.
+        offset: u64,
         /// Bytes the target has.
         size: u64,
     },
@@ -221,9 +232,13 @@ impl JobSpec {
 
     fn check_region(&self, target_size: u64) -> Result<(), JobError> {
         let bytes = self.size.unwrap_or(target_size.saturating_sub(self.offset));
-        if self.offset.checked_add(bytes).is_none_or(|end| end > target_size)
-            || !self.offset.is_multiple_of(512)
-        {
+        if !self.offset.is_multiple_of(512) {
+            return Err(JobError::Offset(self.offset));
+        }
+        if self.offset > 0 && self.offset >= target_size {
+            return Err(JobError::PastTheEnd { offset: self.offset, size: target_size });
+        }
+        if self.offset.checked_add(bytes).is_none_or(|end| end > target_size) {
             return Err(JobError::Region { offset: self.offset, bytes, size: target_size });
         }
         let block = self.largest_block().max(self.alignment());
@@ -345,7 +360,7 @@ impl JobSpec {
             return conflict("several block sizes or overlapping blocks", "");
         }
         match verify {
-            Verify::WriteThenRead if self.operation != Operation::Write => {
+            Verify::WriteThenRead | Verify::WriteOnly if self.operation != Operation::Write => {
                 conflict("a workload that reads", "")
             }
             Verify::ReadOnly if self.operation != Operation::Read => {

@@ -54,7 +54,7 @@ pub struct JobDetail {
     /// I/Os before each pause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub think_every: Option<u32>,
-    /// How content was checked: `write_then_read` or `read_only`.
+    /// How content was checked: `write_then_read`, `write_only` or `read_only`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<String>,
     /// An fsync after every so many writes of a worker.
@@ -99,6 +99,9 @@ pub struct JobDetail {
     /// When the run was to count as steady and end, as fio spells it: `iops_slope:0.3%`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steady_state: Option<String>,
+    /// For how long it was to be steady, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steady_duration_s: Option<f64>,
     /// How long nothing happened before the run, seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_delay_s: Option<f64>,

@@ -1,7 +1,10 @@
 //! A record in DISKSPD's tables, and in its XML: a row for each thread on each target.
 
-use super::merged::{Shown, Side, spread};
+mod intervals;
+
+use super::merged::{Shown, Side};
 use crate::record::{Operation, Record, Workload};
+pub use intervals::{Interval, Intervals};
 use std::fmt::Write;
 
 /// What a record does not hold and DISKSPD's result has.
@@ -15,6 +18,8 @@ pub struct DiskspdView {
     pub latency: bool,
     /// How busy each CPU was over the run, warm-up included: its number, user and kernel, in per cent.
     pub cpus: Vec<(usize, f64, f64)>,
+    /// I/Os by interval (-D), one for each row.
+    pub intervals: Option<Vec<Intervals>>,
 }
 
 /// DISKSPD's percentiles: from the 25th to nine nines.
@@ -38,20 +43,28 @@ const PERCENTILES: [(&str, f64); 14] = [
 /// The record as DISKSPD would print it.
 #[must_use]
 pub fn text(record: &Record, shown: &[Shown], view: &DiskspdView) -> String {
-    let rows = rows(record, shown);
+    let rows = rows(record, shown, view);
     let mut text = format!("\nCommand Line: {}\n\n", view.command);
     text.push_str(&input(record, view));
     let _ = writeln!(text, "Results for timespan 1:\n{}\n", "*".repeat(79));
     let _ = writeln!(text, "actual test time:\t{:.2}s", seconds(&rows));
     let _ = writeln!(text, "thread count:\t\t{}\nproc count:\t\t{}\n", rows.len(), view.cpus.len());
     text.push_str(&cpu_table(view));
-    text.push_str(&table("Total IO", &rows, |row| &row.total, view.latency));
-    text.push_str(&table("Read IO", &rows, |row| &row.read, view.latency));
-    text.push_str(&table("Write IO", &rows, |row| &row.write, view.latency));
+    for (title, part) in [("Total IO", Part::Total), ("Read IO", Part::Read), ("Write IO", Part::Write)] {
+        text.push_str(&table(title, &rows, part, view));
+    }
     if view.latency {
         text.push_str(&percentiles(&rows));
     }
     text
+}
+
+/// What a table is about.
+#[derive(Clone, Copy)]
+enum Part {
+    Total,
+    Read,
+    Write,
 }
 
 /// One thread on one target.
@@ -62,15 +75,25 @@ struct Row {
     read: Side,
     write: Side,
     total: Side,
+    intervals: Option<Intervals>,
 }
 
-fn rows(record: &Record, shown: &[Shown]) -> Vec<Row> {
-    let row = |job: &Shown| {
+impl Row {
+    fn side(&self, part: Part) -> &Side {
+        match part {
+            Part::Total => &self.total,
+            Part::Read => &self.read,
+            Part::Write => &self.write,
+        }
+    }
+}
+
+fn rows(record: &Record, shown: &[Shown], view: &DiskspdView) -> Vec<Row> {
+    let row = |(number, job): (usize, &Shown)| {
         let workloads: Vec<&Workload> =
             job.workloads.iter().filter_map(|&index| record.workloads.get(index)).collect();
         let (read, write) = (Side::of(&workloads, Operation::Read), Side::of(&workloads, Operation::Write));
-        let mut total = read.clone().and(&write);
-        total.take_series(&workloads);
+        let total = read.clone().and(&write);
         Row {
             thread: job.name.trim_start_matches("thread").to_owned(),
             target: job.target.clone(),
@@ -78,9 +101,10 @@ fn rows(record: &Record, shown: &[Shown]) -> Vec<Row> {
             read,
             write,
             total,
+            intervals: view.intervals.as_ref().and_then(|all| all.get(number).cloned()),
         }
     };
-    shown.iter().map(row).collect()
+    shown.iter().enumerate().map(row).collect()
 }
 
 fn seconds(rows: &[Row]) -> f64 {
@@ -88,8 +112,13 @@ fn seconds(rows: &[Row]) -> f64 {
 }
 
 /// All rows of one kind together.
-fn sum(rows: &[Row], pick: fn(&Row) -> &Side) -> Side {
-    rows.iter().fold(Side::default(), |sum, row| sum.and(pick(row)))
+fn sum(rows: &[Row], part: Part) -> Side {
+    rows.iter().fold(Side::default(), |sum, row| sum.and(row.side(part)))
+}
+
+/// The intervals of all rows together.
+fn all_intervals(rows: &[Row]) -> Option<Intervals> {
+    rows.iter().filter_map(|row| row.intervals.clone()).reduce(|sum, row| sum.and(&row))
 }
 
 fn input(record: &Record, view: &DiskspdView) -> String {
@@ -98,10 +127,18 @@ fn input(record: &Record, view: &DiskspdView) -> String {
     let access = if job.access == crate::record::Access::Random { "random" } else { "sequential" };
     let mut text = "Input parameters:\n\n\ttimespan:   1\n\t-------------\n".to_owned();
     let _ = writeln!(text, "\tduration: {}s\n\twarm up time: {}s", job.runtime_s, job.warmup_s);
-    let _ = writeln!(text, "\tcool down time: {}s\n\tpath: '{}'", view.cooldown_s, record.target.spec);
+    let _ = writeln!(text, "\tcool down time: {}s", view.cooldown_s);
+    if let Some(intervals) = view.intervals.as_ref().and_then(|all| all.first()) {
+        let _ = writeln!(text, "\tgathering IOPS at intervals of {}ms", intervals.length_ms);
+    }
+    let _ = writeln!(text, "\tpath: '{}'", record.target.spec);
     let _ = writeln!(text, "\t\tblock size: {}\n\t\tusing {access} I/O", job.block_size_bytes);
-    let (reads, writes) = (job.read_percent, 100 - job.read_percent);
-    let _ = writeln!(text, "\t\tperforming mix test (read/write ratio: {reads}/{writes})");
+    let test = match job.read_percent {
+        100 => "read test".to_owned(),
+        0 => "write test".to_owned(),
+        reads => format!("mix test (read/write ratio: {reads}/{})", 100 - reads),
+    };
+    let _ = writeln!(text, "\t\tperforming {test}");
     let depth = job.queue_depth_per_worker;
     let _ = writeln!(text, "\t\tnumber of outstanding I/O operations per thread: {depth}\n");
     text
@@ -128,32 +165,44 @@ fn average(view: &DiskspdView) -> (f64, f64) {
     (mean(|cpu| cpu.1), mean(|cpu| cpu.2))
 }
 
-fn table(title: &str, rows: &[Row], pick: fn(&Row) -> &Side, latency: bool) -> String {
-    let more = if latency { "  AvgLat  | IopsStdDev | LatStdDev |" } else { "" };
-    let head = format!("thread |       bytes     |     I/Os     |    MiB/s   |  I/O per s |{more}  file");
+fn table(title: &str, rows: &[Row], part: Part, view: &DiskspdView) -> String {
+    let (latency, counted) = (view.latency, view.intervals.is_some());
+    let shown = |wanted: bool, head: &'static str| if wanted { head } else { "" };
+    let head = format!(
+        "thread |       bytes     |     I/Os     |    MiB/s   |  I/O per s |{}{}{}  file",
+        shown(latency, "  AvgLat  |"),
+        shown(counted, " IopsStdDev |"),
+        shown(latency, " LatStdDev |"),
+    );
     let rule = "-".repeat(head.len() + 8);
     let mut text = format!("{title}\n{head}\n{rule}\n");
-    let figures = |side: &Side| {
-        let mut line = format!(
-            "{:>15} | {:>12} | {:>10.2} | {:>10.2} |",
-            side.bytes,
-            side.ios,
-            side.rates.1 / (1 << 20) as f64,
-            side.rates.0
-        );
+    let figures = |side: &Side, intervals: Option<&Intervals>| {
+        let (iops, bytes_per_s) = side.rates;
+        let mib_per_s = bytes_per_s / (1 << 20) as f64;
+        let mut line = format!("{:>15} | {:>12} | {mib_per_s:>10.2} | {iops:>10.2} |", side.bytes, side.ios);
+        let ms = |ns: f64| ns / 1e6;
         if latency {
-            let ms = |ns: f64| ns / 1e6;
-            let (_, deviation) = spread(&side.iops);
-            let (mean, stddev) = (ms(side.latency.mean_ns), ms(side.latency.stddev_ns));
-            let _ = write!(line, " {mean:>8.3} | {deviation:>10.2} | {stddev:>9.3} |");
+            let _ = write!(line, " {:>8.3} |", ms(side.latency.mean_ns));
+        }
+        if counted {
+            let deviation = intervals.map_or(0.0, |intervals| match part {
+                Part::Total => intervals.deviation(true, true),
+                Part::Read => intervals.deviation(true, false),
+                Part::Write => intervals.deviation(false, true),
+            });
+            let _ = write!(line, " {deviation:>10.2} |");
+        }
+        if latency {
+            let _ = write!(line, " {:>9.3} |", ms(side.latency.stddev_ns));
         }
         line
     };
     for row in rows {
         let size = overdrive_base::size::format_size(row.size_bytes).replace(' ', "");
-        let _ = writeln!(text, "{:>6} | {} {} ({size})", row.thread, figures(pick(row)), row.target);
+        let line = figures(row.side(part), row.intervals.as_ref());
+        let _ = writeln!(text, "{:>6} | {line} {} ({size})", row.thread, row.target);
     }
-    let all = figures(&sum(rows, pick));
+    let all = figures(&sum(rows, part), all_intervals(rows).as_ref());
     let _ = writeln!(text, "{rule}\ntotal:   {}\n", all.trim_end_matches(" |"));
     text
 }
@@ -186,13 +235,13 @@ fn percentiles(rows: &[Row]) -> String {
 }
 
 fn sides(rows: &[Row]) -> [Side; 3] {
-    [sum(rows, |row| &row.read), sum(rows, |row| &row.write), sum(rows, |row| &row.total)]
+    [Part::Read, Part::Write, Part::Total].map(|part| sum(rows, part))
 }
 
 /// The record as DISKSPD's -Rxml would print it.
 #[must_use]
 pub fn xml(record: &Record, shown: &[Shown], view: &DiskspdView) -> String {
-    let rows = rows(record, shown);
+    let rows = rows(record, shown, view);
     let mut xml = Xml { text: "<Results>\n".to_owned(), depth: 1 };
     xml.within("System", |xml| {
         xml.within("Tool", |xml| {
@@ -212,13 +261,9 @@ pub fn xml(record: &Record, shown: &[Shown], view: &DiskspdView) -> String {
         if view.latency {
             xml.within("Latency", |xml| latency_xml(xml, &read, &write, &total));
         }
-        xml.within("Iops", |xml| {
-            for (name, side) in
-                [("ReadIopsStdDev", &read), ("WriteIopsStdDev", &write), ("IopsStdDev", &total)]
-            {
-                xml.leaf(name, format!("{:.3}", spread(&side.iops).1));
-            }
-        });
+        if let Some(intervals) = all_intervals(&rows) {
+            xml.within("Iops", |xml| iops_xml(xml, &intervals));
+        }
         for row in &rows {
             xml.within("Thread", |xml| {
                 xml.leaf("Id", &row.thread);
@@ -294,6 +339,20 @@ fn target_xml(xml: &mut Xml, row: &Row, latency: bool) {
             xml.leaf(&format!("{name}LatencyStdev"), ms(side.latency.stddev_ns));
         }
     }
+    if let Some(intervals) = &row.intervals {
+        xml.within("Iops", |xml| iops_xml(xml, intervals));
+    }
+}
+
+fn iops_xml(xml: &mut Xml, intervals: &Intervals) {
+    for (name, reads, writes) in
+        [("ReadIopsStdDev", true, false), ("WriteIopsStdDev", false, true), ("IopsStdDev", true, true)]
+    {
+        xml.leaf(name, format!("{:.3}", intervals.deviation(reads, writes)));
+    }
+    for attributes in intervals.attributes() {
+        xml.empty("Bucket", &attributes);
+    }
 }
 
 /// XML under way.
@@ -310,6 +369,11 @@ impl Xml {
         fill(self);
         self.depth -= 1;
         let _ = writeln!(self.text, "{indent}</{name}>");
+    }
+
+    /// A tag with nothing but attributes.
+    fn empty(&mut self, name: &str, attributes: &str) {
+        let _ = writeln!(self.text, "{}<{name} {attributes}/>", "  ".repeat(self.depth));
     }
 
     fn leaf(&mut self, name: &str, value: impl std::fmt::Display) {
@@ -348,6 +412,38 @@ mod tests {
         assert!(text.contains("avg.|  20.00%|   5.00%|   15.00%|  80.00%"), "{text}");
         assert!(text.contains("9-nines |") && text.contains("        N/A |"), "nothing was written: {text}");
         assert!(text.contains("carry percentiles up to"), "{text}");
+    }
+
+    #[test]
+    fn intervals_have_a_column_and_buckets() {
+        let record = fixtures::optane();
+        let mut intervals = Intervals::new(500, 2);
+        for (at_ms, write, latency_ns) in
+            [(0, false, 1_000_000), (499, false, 3_000_000), (500, true, 5_000_000)]
+        {
+            intervals.add(at_ms * 1_000_000, write, latency_ns);
+        }
+        let mut view = DiskspdView {
+            cpus: vec![(0, 10.0, 30.0)],
+            intervals: Some(vec![intervals.clone(), intervals]),
+            ..DiskspdView::default()
+        };
+        let plain = text(&record, &shown(), &view);
+        assert!(plain.contains("I/O per s | IopsStdDev |  file"), "{plain}");
+        assert!(plain.contains("gathering IOPS at intervals of 500ms"), "{plain}");
+        view.latency = true;
+        let both = text(&record, &shown(), &view);
+        assert!(both.contains("|  AvgLat  | IopsStdDev | LatStdDev |"), "{both}");
+        let xml = xml(&record, &shown(), &view);
+        // Two rows of 2 and 1 I/Os in half a second each: 4 and 2 together, so 8 and 4 a second.
+        assert_eq!(xml.matches("<IopsStdDev>2.000</IopsStdDev>").count(), 1, "{xml}");
+        assert_eq!(xml.matches("<IopsStdDev>1.000</IopsStdDev>").count(), 2, "{xml}");
+        assert_eq!(xml.matches("<Bucket SampleMillisecond=").count(), 6);
+        let first = "SampleMillisecond=\"500\" Read=\"8\" Write=\"0\" Total=\"8\" ReadMinLatencyMilliseconds=\"1.000\" \
+            ReadMaxLatencyMilliseconds=\"3.000\" ReadAvgLatencyMilliseconds=\"2.000\" ReadLatencyStdDev=\"1.000\" ";
+        assert!(xml.contains(first), "{xml}");
+        view.intervals = None;
+        assert!(!text(&record, &shown(), &view).contains("IopsStdDev"));
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! `N` 0), page faults, and how many I/Os went into one system call. There is one latency, from just before
 //! submission to the completion seen; it is `clat_ns` and `lat_ns` alike.
 
+mod steady;
+
 use super::merged::{Shown, Side, cpu_seconds, spread};
 use crate::record::{Operation, Record, Workload};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
@@ -82,7 +84,7 @@ fn shown(record: &Record, job: &Shown, bins: bool) -> Json {
     let depth = workloads.iter().map(|workload| workload.job.queue_depth_per_worker).max().unwrap_or(1);
     let error = if failed > 0 { first_error.map_or(0, |error| i64::from(error.errno)) } else { 0 };
     let total = read.clone().and(&write).and(&trim);
-    map(vec![
+    let mut all = vec![
         ("jobname", Json::Text(job.name.clone())),
         ("groupid", Json::Whole(u64::from(job.group))),
         ("error", Json::Signed(error)),
@@ -112,7 +114,9 @@ fn shown(record: &Record, job: &Shown, bins: bool) -> Json {
         ("latency_target", Json::Whole(0)),
         ("latency_percentile", Json::Float(100.0)),
         ("latency_window", Json::Whole(0)),
-    ])
+    ];
+    all.extend(steady::steady_state(&workloads).map(|steady| ("steadystate", steady)));
+    map(all)
 }
 
 fn side(side: &Side, short_ios: u64, percentiles: &[f64], bins: bool) -> Json {

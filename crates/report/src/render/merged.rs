@@ -117,12 +117,6 @@ impl Side {
         }
     }
 
-    /// The series of both directions, for a side that is both together.
-    pub(super) fn take_series(&mut self, workloads: &[&Workload]) {
-        (self.iops, self.bytes_per_s) = (Vec::new(), Vec::new());
-        workloads.iter().for_each(|workload| self.add_series(&workload.outcome.series));
-    }
-
     /// Both together.
     pub(super) fn and(mut self, other: &Self) -> Self {
         self.ios += other.ios;

@@ -4,6 +4,7 @@ use super::{Grants, RingError, RingOptions};
 use crate::Errno;
 use rustix::fd::OwnedFd;
 use rustix::io_uring::{IoringSetupFlags, io_uring_params, io_uring_setup};
+use rustix::process::{Resource, getrlimit};
 
 /// Part of a completion poll is slept through (since 6.13); rustix does not name it yet.
 const HYBRID_IOPOLL: IoringSetupFlags = IoringSetupFlags::from_bits_retain(1 << 17);
@@ -86,11 +87,10 @@ fn refusal(errno: Errno) -> RingError {
             return RingError::Seccomp { errno };
         }
     }
-    if errno == Errno::NOMEM {
-        return RingError::Failed {
-            step: "io_uring_setup (its queues are locked memory: see ulimit -l)",
-            errno,
-        };
+    if errno == Errno::NOMEM
+        && let Some(limit_bytes) = getrlimit(Resource::Memlock).current
+    {
+        return RingError::LockedMemory { limit_bytes };
     }
     RingError::Failed { step: "io_uring_setup", errno }
 }

@@ -45,6 +45,7 @@ pub(super) struct Draft {
     rate_iops: Pair<f64>,
     process: Process,
     verified: bool,
+    pub(super) do_verify: bool,
     /// The checksum asked for, where it is not the one there is.
     other_checksum: Option<String>,
     engine: Engine,
@@ -133,6 +134,7 @@ impl Draft {
             rate_iops: (None, None),
             process: Process::Linear,
             verified: false,
+            do_verify: true,
             other_checksum: None,
             engine: ENGINES[0],
             buffered: true,
@@ -351,6 +353,7 @@ impl Draft {
         }
         self.spec.verify = Some(match self.spec.operation {
             Operation::Read => Verify::ReadOnly,
+            Operation::Write if !self.do_verify => Verify::WriteOnly,
             _ => Verify::WriteThenRead,
         });
         if self.spec.workers > 1 && self.spec.worker_offset == Some(0) {

@@ -26,7 +26,7 @@ impl Line {
 
     /// Name and value, if it has one: fio's results repeat no others.
     pub(super) fn pair(&self) -> Option<(String, String)> {
-        Some((self.name.clone(), self.value.clone()?))
+        Some((super::options::main_name(&self.name).to_owned(), self.value.clone()?))
     }
 }
 

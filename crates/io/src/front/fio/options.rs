@@ -89,7 +89,7 @@ const OPTIONS: &[(&str, Use)] = &[
     ("fixedbufs", Idle(ALWAYS)),
     ("registerfiles", Idle(ALWAYS)),
     ("nonvectored", Idle(ALWAYS)),
-    ("mem", Idle("buffers are one arena, of huge pages where there are any")),
+    ("iomem", Idle("buffers are one arena, of huge pages where there are any")),
     ("iomem_align", Idle("buffers are aligned to pages")),
     ("random_generator", Idle(GENERATOR)),
     ("softrandommap", Idle("the random map takes no memory")),
@@ -127,7 +127,7 @@ const OPTIONS: &[(&str, Use)] = &[
     ("exitall", OnlyOff),
     ("exitall_on_error", OnlyOff),
     ("unified_rw_reporting", OnlyOff),
-    ("do_verify", NotDone),
+    ("do_verify", Switch(|draft, on| draft.do_verify = on)),
     ("trim_percentage", OnlyOff),
     ("iolog", NotDone),
     ("startdelay", Value(Draft::set_startdelay)),
@@ -180,7 +180,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("timeout", "runtime"),
     ("wait_for_previous", "stonewall"),
     ("start_delay", "startdelay"),
-    ("iomem", "mem"),
+    ("mem", "iomem"),
     ("mem_align", "iomem_align"),
     ("disable_bw", "disable_bw_measurement"),
     ("fill_device", "fill_fs"),
@@ -299,6 +299,11 @@ const ELSEWHERE: &[&str] = &[
     "zoneskip",
 ];
 
+/// The name that an option goes by in fio's results.
+pub(super) fn main_name(name: &str) -> &str {
+    ALIASES.iter().find(|alias| alias.0 == name).map_or(name, |alias| alias.1)
+}
+
 /// Lets an option do what it does to a section.
 pub(super) fn apply(
     draft: &mut Draft,
@@ -306,7 +311,7 @@ pub(super) fn apply(
     ignore_unsupported: bool,
     notes: &mut Vec<String>,
 ) -> Result<(), FrontError> {
-    let name = ALIASES.iter().find(|alias| alias.0 == line.name).map_or(line.name.as_str(), |alias| alias.1);
+    let name = main_name(&line.name);
     let row = OPTIONS.iter().find(|row| row.0 == name);
     let kind = match row {
         Some(row) => row.1,

@@ -5,6 +5,7 @@ use crate::front::{Extent, Plan, Section};
 use crate::job::words::{rw_word, steady_state_words};
 use crate::job::{Access, Advice, Distribution, NO_TIME_LIMIT, Operation, SyncMode, Zone};
 use crate::pace::Arrivals;
+use crate::verify::Verify;
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
@@ -81,6 +82,7 @@ pub fn options_of(section: &Section) -> Vec<(String, String)> {
     options.put_if("numjobs", &spec.workers, spec.workers > 1);
     options.put_if("group_reporting", &1, section.group_reporting);
     options.put_some("verify", spec.verify.map(|_| "crc32c"));
+    options.put_if("do_verify", &0, spec.verify == Some(Verify::WriteOnly));
     let list = |all: &[f64]| all.iter().map(f64::to_string).collect::<Vec<String>>().join(":");
     options.put_if("percentile_list", &list(&section.percentiles), !section.percentiles.is_empty());
     let cpus: Vec<String> = section.cpus.iter().map(usize::to_string).collect();
