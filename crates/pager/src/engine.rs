@@ -2,6 +2,7 @@
 
 use crate::allowance::Allowance;
 use crate::platform::{AsFd, Done, Frames, Instant, Message, PageIo, PageMap, Userfault, UserfaultError};
+use crate::pool::{Compress, Pool};
 use crate::queues::Queues;
 use crate::slots::{SEGMENT_SLOTS, Slots};
 use crate::space::{BLOCK_PAGES, Space};
@@ -21,6 +22,7 @@ use thiserror::Error;
 
 mod agent;
 mod child;
+mod compress;
 mod evict;
 mod fault;
 mod hints;
@@ -67,6 +69,8 @@ pub struct Config {
     pub spin: Duration,
     /// Where to count.
     pub stats: Stats,
+    /// Whether evicted pages are kept compressed in DRAM before they go to the store.
+    pub compress: Compress,
     /// Makes the store fail on purpose, to show what happens then.
     pub store_faults: Option<StoreFaults>,
     /// The most that is written to the store in any 24 hours; what needs more waits.
@@ -116,6 +120,8 @@ struct Limits {
     soft: u64,
     /// Kept free, so that no load waits for memory.
     reserve: u64,
+    /// What compressed pages may take.
+    compressed: u64,
 }
 
 impl Limits {
@@ -139,7 +145,13 @@ impl Limits {
     /// Divides `budget` when `others` pages of it are taken by what cannot be evicted.
     fn divide(budget: u64, others: u64) -> Self {
         let total = budget.saturating_sub(others).max(Self::MIN_PAGES / 4);
-        Self { budget, total, soft: (total / 16).clamp(256, 8192), reserve: (total / 64).clamp(128, 2048) }
+        Self {
+            budget,
+            total,
+            soft: (total / 16).clamp(256, 8192),
+            reserve: (total / 64).clamp(128, 2048),
+            compressed: total / 8 * 5,
+        }
     }
 }
 
@@ -189,6 +201,7 @@ pub struct Engine {
     queues: Queues,
     slots: Slots,
     staging: Staging,
+    pool: Pool,
     limits: Limits,
     store_faults: Option<StoreFaults>,
     notices: notice::Notices,
@@ -205,6 +218,8 @@ pub struct Engine {
     waiting: VecDeque<u32>,
     /// Faults to look at again: the kernel wanted an event to be read first, or the address is not known yet.
     parked: Vec<(u64, bool)>,
+    /// Frames whose page is to be compressed when their turn comes to go, oldest first.
+    soft: VecDeque<u32>,
     /// Frames whose page must be written, oldest first.
     dirty: VecDeque<u32>,
     runs: Vec<Run>,
@@ -269,6 +284,7 @@ impl Engine {
             queues: Queues::new(blocks),
             slots: Slots::new(segments),
             staging: Staging::new(groups),
+            pool: Pool::new(limits.budget, config.compress).map_err(system("compressed tier"))?,
             zero_mark: crate::table::mark_of(&[0; PAGE as usize], config.seed),
             store_faults: config.store_faults,
             notices: notice::Notices::new(config.notify),
@@ -282,6 +298,7 @@ impl Engine {
             landed: VecDeque::with_capacity(LANDING_SLOTS as usize),
             waiting: VecDeque::new(),
             parked: Vec::new(),
+            soft: VecDeque::new(),
             dirty: VecDeque::new(),
             runs: (0..WRITES).map(|_| Run::default()).collect(),
             free_runs: (0..WRITES).collect(),
@@ -424,14 +441,14 @@ impl Engine {
         }
     }
 
-    /// Pages in place and in staging, and what children brought back.
+    /// DRAM for pages in place, in staging and compressed, and for what children brought back, in pages.
     fn held(&self) -> u64 {
         self.held_here() + self.children_pages()
     }
 
     /// The same of this process alone: what the kernel counts for it.
     fn held_here(&self) -> u64 {
-        self.queues.resident() + self.staging.pages()
+        self.queues.resident() + self.staging.pages() + self.pool.pages()
     }
 
     /// Lets others see where things stand.
@@ -440,6 +457,8 @@ impl Engine {
         self.stats.set(Stat::Resident, self.queues.resident());
         self.stats.set(Stat::Staged, self.staging.pages());
         self.stats.set(Stat::Stored, self.slots.taken());
+        self.stats.set(Stat::Compressed, self.pool.live());
+        self.stats.set(Stat::CompressedDram, self.pool.pages());
         self.stats.raise(Stat::HeldMax, held);
         if self.published.elapsed() >= PUBLISHED_EVERY {
             self.published = Instant::now();
@@ -457,6 +476,7 @@ impl Engine {
         if self.table.state(page) == State::Resident {
             self.queues.gone(page / BLOCK_PAGES);
         }
+        self.leave_pool(page);
         self.table.set(page, State::Empty, None);
     }
 }

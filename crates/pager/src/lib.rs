@@ -16,6 +16,7 @@
 mod allowance;
 pub mod engine;
 mod platform;
+pub mod pool;
 pub mod queues;
 #[cfg(test)]
 mod sim;

@@ -95,10 +95,18 @@ stats! {
     LossAddress "last_loss_address",
     /// The errno its last read ended with; 0 when the read brought too little or other data.
     LossErrno "last_loss_errno",
+    /// Pages in the compressed tier.
+    Compressed "compressed",
+    /// What these take in DRAM.
+    CompressedDram "compressed_dram",
+    /// Faults served from the compressed tier, without I/O.
+    Expands "expands",
+    /// Pages of the compressed tier put in place ahead of a scan.
+    ExpandedAhead "expanded_ahead",
 }
 
-/// Marks a file of counters of this layout ("overmem", version 1).
-pub const MAGIC: u64 = u64::from_le_bytes(*b"overmem\x01");
+/// Marks a file of counters of this layout ("overmem", version 2).
+pub const MAGIC: u64 = u64::from_le_bytes(*b"overmem\x02");
 
 /// The counters of one engine.
 #[derive(Debug)]

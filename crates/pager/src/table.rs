@@ -19,9 +19,11 @@ pub enum State {
     Loading = 4,
     /// The store failed: its content is gone.
     Lost = 5,
+    /// In the compressed tier; perhaps on the store too.
+    Compressed = 6,
 }
 
-/// The number of a staging frame plus one, or a landing slot plus one; 0 for none.
+/// The number of a staging frame, landing slot or compressed cell plus one; 0 for none.
 type Place = u32;
 
 /// All pages.
@@ -86,6 +88,7 @@ impl Table {
             2 => State::Staged,
             3 => State::Stored,
             4 => State::Loading,
+            6 => State::Compressed,
             _ => State::Lost,
         }
     }
@@ -102,7 +105,7 @@ impl Table {
         self.mark[page as usize]
     }
 
-    /// The frame of a staged page, the landing slot of a loading one.
+    /// The frame of a staged page, the landing slot of a loading one, the cell of a compressed one.
     #[must_use]
     pub fn place(&self, page: u32) -> Option<u32> {
         self.place[page as usize].checked_sub(1)

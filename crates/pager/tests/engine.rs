@@ -5,6 +5,7 @@
 
 use overdrive_base::rng::Rng;
 use overdrive_pager::engine::{Config, Engine, EngineError, StoreFaults};
+use overdrive_pager::pool::Compress;
 use overdrive_pager::stats::{Stat, Stats};
 use overdrive_sys::page_map::anonymous_pages;
 use overdrive_sys::region::Region;
@@ -33,6 +34,7 @@ fn skip(name: &str, reason: &str) {
 fn under_an_engine(
     name: &str,
     store_bytes: u64,
+    compress: Compress,
     store_faults: Option<StoreFaults>,
     work: impl FnOnce(&Region, &Stats),
 ) {
@@ -52,6 +54,7 @@ fn under_an_engine(
         seed: 42,
         spin: Duration::ZERO,
         stats: Stats::default(),
+        compress,
         store_faults,
         writes_per_day_bytes: None,
         notify: None,
@@ -95,39 +98,44 @@ fn check(region: &Region, page: usize, version: u64) {
     assert_eq!(region.read(page, 64), content(page, 0) ^ 64, "page {page}, version {version}");
 }
 
+/// Four threads read and write, each its own pages, and check what they read. Returns the most pages of the process
+/// in DRAM meanwhile.
+fn read_and_write_at_random(region: &Region) -> u64 {
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4usize)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let mut rng = Rng::for_stream(1, thread as u64);
+                    let mut versions = vec![0u64; PAGES / 4];
+                    for step in 1..20_000 {
+                        let index = rng.below(versions.len() as u64) as usize;
+                        let page = index * 4 + thread;
+                        check(region, page, versions[index]);
+                        if rng.below(2) == 0 {
+                            versions[index] = step;
+                            region.write(page, 0, content(page, step));
+                        }
+                    }
+                    (0..versions.len()).for_each(|index| check(region, index * 4 + thread, versions[index]));
+                })
+            })
+            .collect();
+        let mut most = 0;
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            most = most.max(anonymous_pages().unwrap());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        most
+    })
+}
+
 #[test]
 fn content_survives_random_access_by_several_threads_within_the_budget() {
     let name = "content_survives_random_access_by_several_threads_within_the_budget";
     let before = anonymous_pages().unwrap();
-    under_an_engine(name, 256 * MIB, None, |region, stats| {
+    under_an_engine(name, 256 * MIB, Compress::Off, None, |region, stats| {
         fill(region);
-        let most = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..4usize)
-                .map(|thread| {
-                    scope.spawn(move || {
-                        let mut rng = Rng::for_stream(1, thread as u64);
-                        let mut versions = vec![0u64; PAGES / 4];
-                        for step in 1..20_000 {
-                            let index = rng.below(versions.len() as u64) as usize;
-                            let page = index * 4 + thread;
-                            check(region, page, versions[index]);
-                            if rng.below(2) == 0 {
-                                versions[index] = step;
-                                region.write(page, 0, content(page, step));
-                            }
-                        }
-                        (0..versions.len())
-                            .for_each(|index| check(region, index * 4 + thread, versions[index]));
-                    })
-                })
-                .collect();
-            let mut most = 0;
-            while workers.iter().any(|worker| !worker.is_finished()) {
-                most = most.max(anonymous_pages().unwrap());
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            most
-        });
+        let most = read_and_write_at_random(region);
         // Besides the region: tables, threads' heaps and stacks, and the other tests of this process.
         assert!(stats.get(Stat::HeldMax) <= BUDGET / PAGE, "held {}", stats.get(Stat::HeldMax));
         if std::env::var("RUST_TEST_THREADS").as_deref() == Ok("1") {
@@ -137,10 +145,44 @@ fn content_survives_random_access_by_several_threads_within_the_budget() {
     });
 }
 
+/// Half of each page does not compress, so that the tier fills up: what it cannot hold goes to the store.
+#[test]
+fn compressed_pages_survive_and_make_room_for_others() {
+    let name = "compressed_pages_survive_and_make_room_for_others";
+    under_an_engine(name, 256 * MIB, Compress::Auto, None, |region, stats| {
+        for page in 0..PAGES {
+            (1..256).for_each(|word| region.write(page, word, content(page, word as u64)));
+        }
+        fill(region);
+        read_and_write_at_random(region);
+        assert!(stats.get(Stat::HeldMax) <= BUDGET / PAGE, "held {}", stats.get(Stat::HeldMax));
+        let (expands, loads) = (stats.get(Stat::Expands), stats.get(Stat::Loads));
+        assert!(expands > 10_000 && loads > 100, "{expands} without I/O, {loads} with");
+        let (pages, dram) = (stats.get(Stat::Compressed), stats.get(Stat::CompressedDram));
+        assert!(pages > dram * 3 / 2, "{pages} pages in {dram}");
+    });
+}
+
+/// What does not compress costs no memory and next to no tries.
+#[test]
+fn random_pages_pass_the_compressed_tier_by() {
+    let name = "random_pages_pass_the_compressed_tier_by";
+    under_an_engine(name, 256 * MIB, Compress::Auto, None, |region, stats| {
+        for page in 0..PAGES {
+            (0..512).for_each(|word| region.write(page, word, content(page, word as u64)));
+        }
+        for page in 0..PAGES {
+            assert_eq!(region.read(page, 511), content(page, 511));
+        }
+        assert!(stats.get(Stat::Loads) + stats.get(Stat::ReadAhead) > 1000);
+        assert_eq!((stats.get(Stat::Expands), stats.get(Stat::Compressed)), (0, 0));
+    });
+}
+
 #[test]
 fn clean_pages_are_not_written_again_and_scans_are_read_ahead() {
     let name = "clean_pages_are_not_written_again_and_scans_are_read_ahead";
-    under_an_engine(name, 512 * MIB, None, |region, stats| {
+    under_an_engine(name, 512 * MIB, Compress::Off, None, |region, stats| {
         fill(region);
         (0..2).for_each(|_| (0..PAGES).for_each(|page| check(region, page, 0)));
         let (written, loads) = (stats.get(Stat::Written), stats.get(Stat::Loads));
@@ -156,7 +198,7 @@ fn clean_pages_are_not_written_again_and_scans_are_read_ahead() {
 
 #[test]
 fn pages_of_zeroes_cost_nothing() {
-    under_an_engine("pages_of_zeroes_cost_nothing", 256 * MIB, None, |region, stats| {
+    under_an_engine("pages_of_zeroes_cost_nothing", 256 * MIB, Compress::Off, None, |region, stats| {
         for round in 0..2 {
             (0..PAGES).for_each(|page| region.write(page, 5, 0));
             assert!((0..PAGES).all(|page| region.read(page, 5) == 0), "round {round}");
@@ -168,7 +210,7 @@ fn pages_of_zeroes_cost_nothing() {
 
 #[test]
 fn a_small_store_is_cleaned() {
-    under_an_engine("a_small_store_is_cleaned", 4 * BUDGET, None, |region, stats| {
+    under_an_engine("a_small_store_is_cleaned", 4 * BUDGET, Compress::Off, None, |region, stats| {
         fill(region);
         let mut rng = Rng::new(3);
         let mut versions = vec![0; PAGES];
@@ -186,11 +228,17 @@ fn a_small_store_is_cleaned() {
 
 #[test]
 fn a_full_store_keeps_everything_in_what_there_is() {
-    under_an_engine("a_full_store_keeps_everything_in_what_there_is", 16 * MIB, None, |region, stats| {
-        fill(region);
-        (0..PAGES).for_each(|page| check(region, page, 0));
-        assert_eq!(stats.get(Stat::Lost), 0);
-    });
+    under_an_engine(
+        "a_full_store_keeps_everything_in_what_there_is",
+        16 * MIB,
+        Compress::Off,
+        None,
+        |region, stats| {
+            fill(region);
+            (0..PAGES).for_each(|page| check(region, page, 0));
+            assert_eq!(stats.get(Stat::Lost), 0);
+        },
+    );
 }
 
 #[test]
@@ -199,6 +247,7 @@ fn a_store_that_fails_now_and_then_loses_nothing() {
     under_an_engine(
         "a_store_that_fails_now_and_then_loses_nothing",
         256 * MIB,
+        Compress::Off,
         Some(faults),
         |region, stats| {
             fill(region);

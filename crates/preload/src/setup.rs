@@ -2,6 +2,7 @@
 
 use crate::{api, fork, ground};
 use overdrive_pager::engine::{Config, Engine, Notice, StoreFaults};
+use overdrive_pager::pool::Compress;
 use overdrive_pager::stats::Stats;
 use overdrive_sys::affinity::{allowed_cpus, pin_current_thread};
 use std::fs::{File, OpenOptions};
@@ -11,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// `budget=BYTES,store_bytes=BYTES,dir=ABSOLUTE_DIR[,spin_us=N][,avoid=CPU:CPU...][,day=BYTES]`, and for
-/// tests `fail=SEED:READS:WRITES:BAD[:END]`: of a million reads, writes and places so many fail, and after
-/// END reads the engine does.
+/// `budget=BYTES,store_bytes=BYTES,dir=ABSOLUTE_DIR[,spin_us=N][,avoid=CPU:CPU...][,day=BYTES]
+/// [,compress=off|auto|lz4]`, and for tests `fail=SEED:READS:WRITES:BAD[:END]`: of a million reads, writes and
+/// places so many fail, and after END reads the engine does.
 pub(crate) const VARIABLE: &str = "OVERDRIVE_EXTEND";
 
 /// How much may be under the pager: addresses for this are set aside, memory only as it is used.
@@ -31,6 +32,7 @@ pub(crate) struct Setup {
     spin: Duration,
     /// CPUs that the engine leaves to others if it can: those interrupted by the store's disk.
     avoid: Vec<usize>,
+    compress: Compress,
     store_faults: Option<StoreFaults>,
     /// The most that is written to the store in a day.
     writes_per_day_bytes: Option<u64>,
@@ -40,6 +42,7 @@ impl Setup {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (mut budget, mut store, mut dir, mut spin_us) = (None, None, None, SPIN_US);
         let (mut avoid, mut store_faults, mut writes_per_day_bytes) = (Vec::new(), None, None);
+        let mut compress = Compress::Auto;
         for part in text.split(',') {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| format!("{VARIABLE}: '{part}' has no value"))?;
@@ -50,6 +53,7 @@ impl Setup {
                 "spin_us" => spin_us = number()?,
                 "day" => writes_per_day_bytes = Some(number()?),
                 "avoid" => avoid = parse_cpus(value)?,
+                "compress" => compress = parse_compress(value)?,
                 "fail" => store_faults = Some(parse_faults(value)?),
                 "dir" if value.starts_with('/') => dir = Some(PathBuf::from(value)),
                 "dir" => return Err(format!("{VARIABLE}: dir={value} is not absolute")),
@@ -64,6 +68,7 @@ impl Setup {
             counted: true,
             spin: Duration::from_micros(spin_us),
             avoid,
+            compress,
             store_faults,
             writes_per_day_bytes,
         })
@@ -81,6 +86,7 @@ impl Setup {
             counted: false,
             spin: Duration::from_micros(SPIN_US),
             avoid: Vec::new(),
+            compress: Compress::Auto,
             store_faults: None,
             writes_per_day_bytes: None,
         })
@@ -97,6 +103,7 @@ impl Setup {
             seed: seed(),
             spin: self.spin,
             stats: if self.counted { stats_in(&self.dir)? } else { Stats::default() },
+            compress: self.compress,
             store_faults: self.store_faults,
             writes_per_day_bytes: self.writes_per_day_bytes,
             notify: Some(tell),
@@ -136,6 +143,15 @@ fn start_thread(
     let started = Arc::clone(ready);
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&started));
     thread.map(drop).map_err(|error| format!("starting a thread: {error}"))
+}
+
+fn parse_compress(value: &str) -> Result<Compress, String> {
+    match value {
+        "off" => Ok(Compress::Off),
+        "auto" => Ok(Compress::Auto),
+        "lz4" => Ok(Compress::Lz4),
+        _ => Err(format!("{VARIABLE}: compress={value} is not off, auto or lz4")),
+    }
 }
 
 fn parse_cpus(value: &str) -> Result<Vec<usize>, String> {
@@ -272,6 +288,7 @@ mod tests {
             ("budget=x,store_bytes=1,dir=/", "budget=x is no number"),
             ("budget=1,store_bytes=1,dir=x", "not absolute"),
             ("avoid=1:x", "is not CPU"),
+            ("compress=1", "is not off, auto or lz4"),
             ("colour=1", "unknown key 'colour'"),
             ("fail=1:2:3", "is not SEED"),
             ("", "'' has no value"),

@@ -8,6 +8,7 @@ pub mod affinity;
 pub mod aio;
 pub mod arena;
 pub mod child;
+pub mod chunks;
 pub mod clock;
 pub mod disk_stats;
 pub mod file;

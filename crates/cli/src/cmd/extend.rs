@@ -92,6 +92,7 @@ fn start_and_wait(
         if let Some(bytes) = flags.max_writes_per_day {
             settings.push(format!(",day={bytes}"));
         }
+        settings.push(format!(",compress={}", flags.compress.name()));
         if !plan.store.interrupted_cpus.is_empty() {
             let cpus: Vec<_> = plan.store.interrupted_cpus.iter().map(u32::to_string).collect();
             settings.push(format!(",avoid={}", cpus.join(":")));

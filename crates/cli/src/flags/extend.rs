@@ -38,6 +38,9 @@ pub(crate) struct ExtendFlags {
     /// then at an even rate. A program that needs more waits (pager only)
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) max_writes_per_day: Option<u64>,
+    /// Keep cold pages compressed in DRAM before they go to the SSD (backend pager)
+    #[arg(long, value_enum, default_value_t = CompressFlag::Auto)]
+    pub(crate) compress: CompressFlag,
     /// Write the final counters to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
@@ -61,6 +64,28 @@ pub(crate) enum BackendFlag {
     Pager,
     /// The kernel's swap: a control group and a swap file of this run's own (root)
     Swap,
+}
+
+/// Whether cold pages are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CompressFlag {
+    /// Where it pays: rarely tried while pages do not get smaller
+    Auto,
+    /// No page
+    Off,
+    /// Every page is tried
+    Lz4,
+}
+
+impl CompressFlag {
+    /// As the preload library is told.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+            Self::Lz4 => "lz4",
+        }
+    }
 }
 
 /// Looking at what runs.

@@ -40,6 +40,11 @@ impl Child {
         page < self.table.len()
     }
 
+    /// Where a page is that it reads from the compressed tier.
+    fn cell(&self, page: u32) -> Option<u32> {
+        self.table.place(page).filter(|_| self.table.state(page) == State::Compressed)
+    }
+
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         self.userfault.as_fd()
@@ -68,7 +73,12 @@ impl Engine {
                     table.set_slot(page, 0);
                     pages += 1;
                 }
-                State::Staged | State::Stored | State::Loading => {
+                State::Compressed if !self.is_written(page) => {
+                    let cell = self.table.place(page).filter(|&cell| self.pool.hold(cell));
+                    table.set(page, if cell.is_some() { State::Compressed } else { State::Lost }, cell);
+                    table.set_slot(page, 0);
+                }
+                State::Staged | State::Stored | State::Loading | State::Compressed => {
                     let held = self.slots.hold(self.table.slot(page));
                     table.set(page, if held { State::Stored } else { State::Lost }, None);
                     if !held {
@@ -168,6 +178,7 @@ impl Engine {
         let state = known.map_or(State::Empty, |page| child.table.state(page));
         match (state, known) {
             (State::Stored, Some(page)) => self.load_for(child, page, address),
+            (State::Compressed, Some(page)) => self.expand_for(child, page, address),
             (State::Loading, _) => {}
             (State::Lost, _) => {
                 if child.userfault.poison(address, PAGE).is_err_and(|errno| errno == Errno::AGAIN) {
@@ -180,6 +191,28 @@ impl Engine {
                 Err(Errno::AGAIN) => child.parked.push_back(address),
                 Err(_) => drop(child.userfault.wake(address, PAGE)),
             },
+        }
+    }
+
+    fn expand_for(&mut self, child: &mut Child, page: u32, address: u64) {
+        let Some(cell) = child.table.place(page) else { return };
+        let mut content = [0; PAGE as usize];
+        let Some(content) = self.compressed_content(&child.table, page, &mut content) else {
+            self.note_loss(address, 0, PAGE as i32);
+            self.pool.release_hold(cell);
+            child.table.set(page, State::Lost, None);
+            return child.parked.push_back(address);
+        };
+        match child.userfault.copy(address, content, true) {
+            Ok(_) | Err(Errno::EXIST) => {
+                self.stats.add(Stat::Expands, 1);
+                child.table.set(page, State::Resident, None);
+                self.pool.release_hold(cell);
+                child.pages += 1;
+                let _ = child.userfault.wake(address, PAGE);
+            }
+            Err(Errno::AGAIN) => child.parked.push_back(address),
+            Err(_) => drop(child.userfault.wake(address, PAGE)),
         }
     }
 
@@ -260,6 +293,9 @@ impl Engine {
             if slot != 0 {
                 self.slots.release_hold(slot);
             }
+            if let Some(cell) = child.cell(page) {
+                self.pool.release_hold(cell);
+            }
             child.table.set(page, State::Empty, None);
             if loading && let Some(address) = child.space.address(page) {
                 let _ = child.userfault.wake(address, PAGE);
@@ -276,13 +312,14 @@ impl Engine {
                 State::Loading | State::Staged => State::Stored,
                 other => other,
             };
+            let cell = child.cell(old);
             child.table.set(old, State::Empty, None);
-            carried.push((state, child.table.set_slot(old, 0), child.table.mark(old)));
+            carried.push((state, cell, child.table.set_slot(old, 0), child.table.mark(old)));
         }
         let Some(region) = child.space.add(to..to + length) else { return };
         child.table.grow(child.space.pages_end());
-        for (new, (state, slot, mark)) in (region.first..).zip(carried) {
-            child.table.set(new, state, None);
+        for (new, (state, cell, slot, mark)) in (region.first..).zip(carried) {
+            child.table.set(new, state, cell);
             child.table.set_slot(new, slot);
             child.table.set_mark(new, mark);
         }
@@ -295,6 +332,10 @@ impl Engine {
             if matches!(table.state(page), State::Stored | State::Loading) {
                 let held = self.slots.hold(table.slot(page));
                 table.set(page, if held { State::Stored } else { State::Lost }, None);
+            } else if let Some(cell) = child.cell(page) {
+                let held = self.pool.hold(cell);
+                let state = if held { State::Compressed } else { State::Lost };
+                table.set(page, state, Some(cell).filter(|_| held));
             }
         }
         self.last_child += 1;
@@ -320,6 +361,9 @@ impl Engine {
             for page in 0..child.table.len() {
                 if matches!(child.table.state(page), State::Stored | State::Loading) {
                     self.slots.release_hold(child.table.slot(page));
+                }
+                if let Some(cell) = child.cell(page) {
+                    self.pool.release_hold(cell);
                 }
             }
         }

@@ -20,18 +20,30 @@ pub(super) const FRESH_BLOCKS: usize = 16;
 /// Blocks in a row of which nothing moved before eviction pauses.
 const UNMOVABLE_IN_A_ROW: u32 = 32;
 
+/// What has to be done with a page in a frame before the frame can be given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Nothing,
+    Compress,
+    Write,
+}
+
 impl Engine {
     /// A bounded piece of the work that keeps memory free. True when there is more to do at once.
     pub(super) fn make_room(&mut self) -> Result<bool, Errno> {
         let (mut more, mut tried) = (false, false);
+        self.pool.set_limit(self.limits.compressed);
         if self.held() + self.limits.reserve > self.limits.total {
             tried = true;
+            more |= self.compress_some();
             more |= self.release()?;
         }
-        if self.queues.resident() + self.limits.soft + self.limits.reserve > self.limits.total {
+        let hard = self.queues.resident() + self.pool.pages();
+        if hard + self.limits.soft + self.limits.reserve > self.limits.total {
             tried = true;
             more |= self.evict_one()?;
         }
+        more |= self.spill();
         self.start_writes()?;
         self.stuck = tried && !more && self.free_runs.len() == super::WRITES as usize;
         Ok(more)
@@ -177,14 +189,16 @@ impl Engine {
                 self.frames.note_filled(frame);
                 // What stood in place is what counts, whatever was believed of it (MADV_FREE keeps pages that
                 // were given up, and the program may have written to them again).
-                let unwritten = self.stage(page, frame);
-                self.staging.fill(frame, page, unwritten);
+                let next = self.stage(page, frame);
+                self.staging.fill(frame, page, next != Next::Nothing);
                 moved += 1;
                 if resident {
                     self.queues.gone(page / BLOCK_PAGES);
                 }
-                if unwritten {
-                    self.dirty.push_back(frame);
+                match next {
+                    Next::Nothing => {}
+                    Next::Compress => self.soft.push_back(frame),
+                    Next::Write => self.dirty.push_back(frame),
                 }
             } else if resident && stayed >> index & 1 == 1 {
                 shared |= 1 << index;
@@ -221,25 +235,26 @@ impl Engine {
         }
     }
 
-    /// A page came into a frame. True when it has to be written.
-    fn stage(&mut self, page: u32, frame: u32) -> bool {
+    /// A page came into a frame. Returns what has to be done before the frame can be given back.
+    fn stage(&mut self, page: u32, frame: u32) -> Next {
+        self.leave_pool(page);
         let mark = mark_of(self.frames.page(frame), self.seed);
         if mark == self.zero_mark && self.frames.page(frame).iter().all(|&byte| byte == 0) {
             self.stats.add(Stat::EvictedZero, 1);
             let slot = self.table.set_slot(page, 0);
             self.slots.give_up(slot);
             self.table.set(page, State::Empty, None);
-            return false;
+            return Next::Nothing;
         }
         self.table.set(page, State::Staged, Some(frame));
         // A write in flight may yet fail: then the frame is all there is.
         if self.table.mark(page) == mark && self.is_written(page) {
             self.stats.add(Stat::EvictedClean, 1);
-            return false;
+            return if self.pool.is_worth_a_try() { Next::Compress } else { Next::Nothing };
         }
         let slot = self.table.set_slot(page, 0);
         self.slots.give_up(slot);
         self.table.set_mark(page, mark);
-        true
+        if self.pool.is_worth_a_try() { Next::Compress } else { Next::Write }
     }
 }

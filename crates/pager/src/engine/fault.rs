@@ -32,6 +32,10 @@ impl Engine {
                 self.want(page);
                 self.read_ahead(page, thread);
             }
+            State::Compressed => {
+                self.expand(page, address);
+                self.read_ahead(page, thread);
+            }
             State::Lost => self.raise(address),
         }
     }
@@ -118,6 +122,7 @@ impl Engine {
 
     pub(super) fn now_resident(&mut self, page: u32) {
         if self.table.state(page) != State::Resident {
+            self.leave_pool(page);
             self.table.set(page, State::Resident, None);
             self.queues.arrived(page / BLOCK_PAGES, self.limits.total);
         }
@@ -154,7 +159,7 @@ impl Engine {
     }
 
     /// Whether the block was evicted too early is learnt when its page returns.
-    fn note_return(&mut self, page: u32) {
+    pub(super) fn note_return(&mut self, page: u32) {
         let block = page / BLOCK_PAGES;
         if self.queues.left_recently(block, self.limits.total / 2) {
             self.queues.referenced(block);

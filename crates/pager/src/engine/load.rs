@@ -13,6 +13,9 @@ use overdrive_sys::uffd::PAGE;
 const FOR_DEMAND: usize = 24;
 /// How far ahead a scan is read, at most.
 const WINDOW_MAX: u32 = 16 * LANDING_PAGES;
+/// Compressed pages put in place ahead of a scan in one go: whoever waits for another page waits for these
+/// too.
+const EXPAND_MAX: u32 = 16;
 /// How often a page is read again before it is lost.
 pub(super) const READ_AGAIN: u8 = 3;
 
@@ -149,7 +152,14 @@ impl Engine {
     fn read_from(&mut self, first: u32, window: u32) -> u32 {
         let mut page = first;
         let end = first + window;
+        let mut expanded = 0;
         while page < end && self.space.address(page).is_some() {
+            if self.table.state(page) == State::Compressed {
+                if expanded == EXPAND_MAX || !self.expand_ahead(page) {
+                    break;
+                }
+                expanded += 1;
+            }
             if self.table.state(page) != State::Stored {
                 page += 1;
                 continue;
@@ -319,7 +329,7 @@ impl Engine {
     }
 
     /// The content is gone for good. Its slot is held for ever: it may be the drive's bad spot.
-    fn lose(&mut self, page: u32, result: i32) {
+    pub(super) fn lose(&mut self, page: u32, result: i32) {
         let slot = self.table.set_slot(page, 0);
         self.slots.hold(slot);
         self.slots.give_up(slot);

@@ -242,6 +242,11 @@ impl Engine {
             {
                 self.staging.rename(frame, new);
             }
+            if state == State::Compressed
+                && let Some(cell) = place
+            {
+                self.pool.rename(cell, new);
+            }
         }
         self.stats.set(Stat::ManagedBytes, self.space.bytes());
         Ok(())

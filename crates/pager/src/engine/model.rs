@@ -7,7 +7,8 @@
 
 use super::{Config, Engine, Limits};
 use crate::platform::Instant;
-use crate::sim::{FRAMES, Kernel, Memory, Standing, Told, kernel, page_of};
+use crate::pool::Compress;
+use crate::sim::{FRAMES, Kernel, Memory, Standing, Told, content_of, kernel, page_of};
 use crate::slots::Slots;
 use crate::space::{BLOCK_PAGES, Space};
 use crate::staging::Staging;
@@ -46,6 +47,8 @@ struct Scope {
     children: usize,
     /// How often a long time passes, at most.
     passes: u32,
+    /// Whether there is a compressed tier.
+    compress: bool,
 }
 
 const PLAIN: Scope = Scope {
@@ -58,6 +61,7 @@ const PLAIN: Scope = Scope {
     pin: false,
     children: 0,
     passes: 0,
+    compress: false,
 };
 
 /// Tries every order of steps, shortest first, until `states` different states were seen or there are no more.
@@ -119,6 +123,15 @@ fn every_order_with_children() {
 }
 
 #[test]
+fn every_order_with_compressed_pages() {
+    let scope = Scope { compress: true, ..PLAIN };
+    explore("one page", Scope { pages: 1, failures: 1, ..scope }, 4_000);
+    explore("three pages", Scope { pages: 3, ..scope }, 5_000);
+    explore("moved", Scope { remap: true, remove: true, passes: 1, ..scope }, 4_000);
+    explore("a child", Scope { children: 2, ..scope }, 5_000);
+}
+
+#[test]
 fn long_walks() {
     let number = |name: &str, otherwise: u64| -> u64 {
         std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
@@ -136,6 +149,7 @@ fn long_walks() {
             pin: rng.below(3) == 0,
             children: rng.below(4) as usize,
             passes: 10,
+            compress: seed % 2 == 0,
         };
         let mut world = World::new(scope);
         let _ = write!(world.story, "seed {seed}, {scope:?}");

@@ -43,7 +43,7 @@ impl Engine {
     /// From now on takes over the memory of this process as it nears the budget, except for `exclude` and
     /// what the engine itself needs.
     pub fn watch_process(&mut self, exclude: &[Range<u64>]) {
-        let own = [self.frames.extent(), self.trash.extent(), self.io.landing_extent()];
+        let own = [self.frames.extent(), self.trash.extent(), self.io.landing_extent(), self.pool.extent()];
         let now = Instant::now();
         self.takeover = Some(Takeover {
             exclude: exclude.iter().cloned().chain(own).collect(),

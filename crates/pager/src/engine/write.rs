@@ -68,7 +68,7 @@ impl Engine {
         Ok(true)
     }
 
-    fn is_in(&self, page: u32, frame: u32) -> bool {
+    pub(super) fn is_in(&self, page: u32, frame: u32) -> bool {
         self.table.state(page) == State::Staged && self.table.place(page) == Some(frame)
     }
 
@@ -131,7 +131,7 @@ impl Engine {
         }
         for &(slot, page) in &listed[..count] {
             match self.table.state(page) {
-                State::Resident => {
+                State::Resident | State::Compressed => {
                     self.table.set_slot(page, 0);
                     self.slots.give_up(slot);
                 }

@@ -99,7 +99,7 @@ fn a_lost_page_is_told_with_address_offset_and_error() {
     const NAME: &str = "a_lost_page_is_told_with_address_offset_and_error";
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     // Each place on the store gives back other data.
-    let Some(mut run) = fill(NAME, place.path(), ",fail=1:0:0:1000000") else { return };
+    let Some(mut run) = fill(NAME, place.path(), ",compress=off,fail=1:0:0:1000000") else { return };
     let status = run.wait().unwrap();
     assert_eq!(status.signal(), Some(7), "SIGBUS, never other data: {status}");
     let said = std::fs::read_to_string(place.path().join("said")).unwrap();

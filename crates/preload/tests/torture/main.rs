@@ -98,16 +98,19 @@ fn scratch() -> tempfile::TempDir {
 fn nothing_is_lost() {
     let dir = scratch();
     let seconds = number("OVERDRIVE_TORTURE_SECONDS", 10);
-    let fail = std::env::var("OVERDRIVE_TORTURE_FAIL").map_or(String::new(), |fail| format!(",fail={fail}"));
+    let fail = std::env::var("OVERDRIVE_TORTURE_FAIL")
+        .map_or(String::new(), |fail| format!(",compress=off,fail={fail}"));
     let Some(child) = start("nothing_is_lost", "torture", dir.path(), &fail) else { return };
     let pid = child.id();
     let status = wait(child, Duration::from_secs(seconds + 120));
     let stats = stats(dir.path(), pid);
-    for stat in [Stat::Faults, Stat::Evicted, Stat::Loads, Stat::Rescues, Stat::Written, Stat::StoreErrors] {
+    let told = [Stat::Evicted, Stat::Loads, Stat::Rescues, Stat::Expands, Stat::Written, Stat::StoreErrors];
+    for stat in told.into_iter().chain([Stat::Faults]) {
         eprintln!("torture: {} {}", stat.name(), stats.get(stat));
     }
     assert!(status.success(), "{status}");
     assert!(stats.get(Stat::Evicted) > 1000 && stats.get(Stat::Loads) > 100, "the pager had nothing to do");
+    assert!(stats.get(Stat::Expands) > 100, "nothing was compressed");
     assert_eq!(stats.get(Stat::Lost), 0);
 }
 
@@ -115,7 +118,9 @@ fn nothing_is_lost() {
 fn transient_failures_of_the_store_lose_nothing() {
     let dir = scratch();
     let name = "transient_failures_of_the_store_lose_nothing";
-    let Some(child) = start(name, "failing", dir.path(), ",fail=3:20000:200000:0") else { return };
+    let Some(child) = start(name, "failing", dir.path(), ",compress=off,fail=3:20000:200000:0") else {
+        return;
+    };
     let pid = child.id();
     assert!(wait(child, Duration::from_secs(120)).success());
     let stats = stats(dir.path(), pid);
@@ -127,7 +132,7 @@ fn transient_failures_of_the_store_lose_nothing() {
 fn a_lost_page_is_sigbus_where_it_is_touched_and_never_zeroes() {
     let dir = scratch();
     let name = "a_lost_page_is_sigbus_where_it_is_touched_and_never_zeroes";
-    let Some(child) = start(name, "lost", dir.path(), ",fail=5:0:0:1000") else { return };
+    let Some(child) = start(name, "lost", dir.path(), ",compress=off,fail=5:0:0:1000") else { return };
     let pid = child.id();
     let status = wait(child, Duration::from_secs(120));
     assert!(status.success(), "{status}");
@@ -138,7 +143,7 @@ fn a_lost_page_is_sigbus_where_it_is_touched_and_never_zeroes() {
 fn a_store_that_takes_nothing_leaves_the_program_running() {
     let dir = scratch();
     let name = "a_store_that_takes_nothing_leaves_the_program_running";
-    let Some(child) = start(name, "failing", dir.path(), ",fail=9:0:1000000:0") else { return };
+    let Some(child) = start(name, "failing", dir.path(), ",compress=off,fail=9:0:1000000:0") else { return };
     let pid = child.id();
     assert!(wait(child, Duration::from_secs(120)).success());
     let stats = stats(dir.path(), pid);
@@ -149,7 +154,7 @@ fn a_store_that_takes_nothing_leaves_the_program_running() {
 fn a_program_without_its_engine_is_stopped_and_leaves_nothing() {
     let dir = scratch();
     let name = "a_program_without_its_engine_is_stopped_and_leaves_nothing";
-    let Some(child) = start(name, "failing", dir.path(), ",fail=1:0:0:0:500") else { return };
+    let Some(child) = start(name, "failing", dir.path(), ",compress=off,fail=1:0:0:0:500") else { return };
     let pid = child.id();
     let status = wait(child, Duration::from_secs(120));
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL), "{status}");
@@ -162,7 +167,7 @@ fn a_program_without_its_engine_is_stopped_and_leaves_nothing() {
 fn a_program_may_close_descriptors_that_it_does_not_know() {
     let dir = scratch();
     let name = "a_program_may_close_descriptors_that_it_does_not_know";
-    let Some(child) = start(name, "closing", dir.path(), "") else { return };
+    let Some(child) = start(name, "closing", dir.path(), ",compress=off") else { return };
     let pid = child.id();
     assert!(wait(child, Duration::from_secs(120)).success());
     assert!(stats(dir.path(), pid).get(Stat::ReadAheadUsed) > 1000);

@@ -3,7 +3,7 @@
 use super::program::Program;
 use super::store::Store;
 use crate::exit::{Refused, refuse};
-use crate::flags::{BackendFlag, ExtendFlags};
+use crate::flags::{BackendFlag, CompressFlag, ExtendFlags};
 use anyhow::{Context, Result};
 use overdrive_base::size::{MIB, format_size};
 use overdrive_sys::memory_group::{Place, Version};
@@ -111,6 +111,12 @@ impl Plan {
                 },
             },
         };
+        if flags.compress == CompressFlag::Lz4 && matches!(backend, Backend::Swap { .. }) {
+            refuse!(
+                "--compress lz4: the backend swap does not compress; wanted --compress auto, or zswap for the \
+                 whole machine (overdrive swap on --zswap on)"
+            );
+        }
         Ok(Self { program, dram_bytes, store, backend, reason })
     }
 

@@ -27,7 +27,8 @@ enum Kind {
 fn kind(stat: Stat) -> Kind {
     match stat {
         Stat::LossAddress | Stat::LossOffset | Stat::LossErrno => Kind::Mark,
-        Stat::Resident | Stat::Staged | Stat::Stored | Stat::Unmanaged | Stat::HeldMax => Kind::Pages,
+        Stat::Resident | Stat::Staged | Stat::Compressed | Stat::CompressedDram => Kind::Pages,
+        Stat::Stored | Stat::Unmanaged | Stat::HeldMax => Kind::Pages,
         Stat::ManagedBytes | Stat::BudgetBytes => Kind::Bytes,
         Stat::FaultP50 | Stat::FaultP99 | Stat::FaultMax => Kind::Nanoseconds,
         Stat::Children => Kind::Number,
@@ -65,11 +66,14 @@ impl<'a> Between<'a> {
         (self.before.is_some() && seconds > 0.0).then(|| self.more(stat) as f64 / seconds)
     }
 
-    /// Faults served from staging among all: in this time, or since the start when there were none.
+    /// Faults served without I/O, from staging or the compressed tier, among all: in this time, or since the
+    /// start when there were none.
     fn hit_ratio(&self) -> Option<f64> {
-        let share = |hits: u64, all: u64| (all > 0).then(|| hits as f64 / all as f64);
-        share(self.more(Stat::Rescues), self.more(Stat::Faults))
-            .or_else(|| share(self.now.get(Stat::Rescues), self.now.get(Stat::Faults)))
+        let share = |count: &dyn Fn(Stat) -> u64| {
+            let all = count(Stat::Faults);
+            (all > 0).then(|| (count(Stat::Rescues) + count(Stat::Expands)) as f64 / all as f64)
+        };
+        share(&|stat| self.more(stat)).or_else(|| share(&|stat| self.now.get(stat)))
     }
 }
 
@@ -94,7 +98,7 @@ pub(super) fn table(first: &Look, second: &Look) -> String {
             now.pid,
             now.name.chars().take(9).collect::<String>(),
             short(now.get(Stat::Resident) * PAGE),
-            short(now.get(Stat::Staged) * PAGE),
+            short((now.get(Stat::Staged) + now.get(Stat::Compressed)) * PAGE),
             short(now.get(Stat::Stored) * PAGE),
             between.rate(Stat::Faults).map_or("-".to_owned(), |rate| format!("{rate:.0}")),
             between.hit_ratio().map_or("-".to_owned(), |ratio| format!("{:.0}%", ratio * 100.0)),
@@ -109,8 +113,9 @@ pub(super) fn table(first: &Look, second: &Look) -> String {
         let _ =
             writeln!(text, "{pid:>7} (waits for a program on the backend swap, which has no such counters)");
     }
-    text + "\ndram, soft (evicted, still in DRAM), ssd: pages now; hit: faults soft served;\n\
-            p50, p99: faults from the SSD, last second; wait: faults that waited for room\n"
+    text + "\ndram, soft (evicted, still in DRAM, whole or compressed), ssd: pages now;\n\
+            hit: faults that soft served; p50, p99: faults from the SSD, last second;\n\
+            wait: faults that waited for room\n"
 }
 
 /// Lines about what went wrong in a process; none when nothing did.

@@ -58,6 +58,11 @@ impl World {
                 content.map_or(Standing::Poison, Standing::Content)
             }
             State::Stored | State::Loading => on_store(table.slot(page)),
+            State::Compressed => {
+                let mut bytes = [0; PAGE as usize];
+                let content = self.engine.pool.get(table.place(page).unwrap(), &mut bytes);
+                content.map_or(Standing::Poison, |page| Standing::Content(content_of(page)))
+            }
             State::Lost => Standing::Poison,
         }
     }
@@ -94,7 +99,35 @@ impl World {
         if engine.staging.pages() != frames {
             return Err(format!("{} frames are counted, {frames} there", engine.staging.pages()));
         }
+        self.look_at_cells()?;
         self.look_at_count()
+    }
+
+    /// Each cell is a compressed page's of its owner or of children, and there are no others.
+    fn look_at_cells(&self) -> Result<(), String> {
+        let engine = &self.engine;
+        let cell_of = |table: &Table, page| {
+            let cell = table.place(page).filter(|_| table.state(page) == State::Compressed);
+            cell.filter(|_| page < table.len())
+        };
+        let own = pages_of(&engine.space)
+            .into_iter()
+            .filter_map(|page| Some((page, cell_of(&engine.table, page)?)));
+        let mut taken = BTreeSet::new();
+        for (page, cell) in own {
+            if engine.pool.owner(cell) != Some(page) {
+                return Err(format!("cell {cell} of page {page} has owner {:?}", engine.pool.owner(cell)));
+            }
+            taken.insert(cell);
+        }
+        for child in &engine.children {
+            let pages = pages_of(&child.space).into_iter().filter(|&page| page < child.table.len());
+            taken.extend(pages.filter_map(|page| cell_of(&child.table, page)));
+        }
+        if engine.pool.live() != taken.len() as u64 {
+            return Err(format!("{} cells are taken, {} wanted", engine.pool.live(), taken.len()));
+        }
+        Ok(())
     }
 
     /// The pages in place are counted exactly, once nothing is on its way to be told.

@@ -87,13 +87,16 @@ impl World {
             seed: SEED,
             spin: Duration::ZERO,
             stats: Stats::default(),
+            compress: if scope.compress { Compress::Auto } else { Compress::Off },
             store_faults: None,
             writes_per_day_bytes: None,
             notify: None,
         })
         .unwrap();
         // As small as it gets: a page in place, one in staging, a store of three segments.
-        engine.limits = Limits { budget: 3, total: 3, soft: 1, reserve: 1 };
+        let compressed = u64::from(scope.compress);
+        let total = 3 + compressed;
+        engine.limits = Limits { budget: total, total, soft: 1, reserve: 1, compressed };
         engine.staging = Staging::new(3);
         engine.slots = Slots::new(4);
         let threads = vec![Doing::Nothing; scope.threads];
@@ -132,11 +135,12 @@ impl World {
             table(&child.space, &child.table, &mut hasher);
         }
         let rest = format!(
-            "{:?}{:?}{:?}{:?}{:?}{:?}{:?}{:?}{:?}{:?}{:?}",
+            "{:?}{:?}{:?}{:?}{:?}{:?}{:?}{:?}{:?}{:?}{:?}{:?}",
             engine.queues,
             engine.slots,
             engine.staging,
             (&engine.waiting, &engine.parked, &engine.dirty, &engine.free_runs, &engine.runs),
+            (&engine.soft, &engine.pool),
             (&engine.landed, &engine.free_landing, engine.messages_due, engine.stuck),
             engine
                 .loads

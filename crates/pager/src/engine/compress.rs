@@ -1,0 +1,134 @@
+//! Between staging and the store: pages that compress are kept in DRAM for longer.
+
+use super::Engine;
+use crate::slots::SEGMENT_SLOTS;
+use crate::space::BLOCK_PAGES;
+use crate::stats::Stat;
+use crate::table::{State, Table, mark_of};
+use overdrive_sys::uffd::PAGE;
+
+/// Pages compressed in one go: faults wait no longer than this takes.
+const AT_ONCE: usize = 8;
+/// As long as so many frames wait to be written, no more are added to them.
+const WAITING_MAX: usize = 2 * SEGMENT_SLOTS as usize;
+
+impl Engine {
+    /// Compresses some pages of the oldest frames, so that these can be given back. What does not compress,
+    /// or finds no room, goes to the store. True when there was something to do.
+    pub(super) fn compress_some(&mut self) -> bool {
+        let mut any = false;
+        for _ in 0..AT_ONCE {
+            let Some(frame) = self.soft.pop_front() else { break };
+            any = true;
+            let page = self.staging.page(frame).filter(|&page| self.is_in(page, frame));
+            let cell = page.and_then(|page| self.pool.put(page, self.frames.page(frame)));
+            match (page, cell) {
+                (Some(page), Some(_)) => self.table.set(page, State::Compressed, cell),
+                (Some(page), None) if !self.is_written(page) => {
+                    self.dirty.push_back(frame);
+                    continue;
+                }
+                // It went back or was given up meanwhile, or the store has it.
+                _ => {}
+            }
+            self.staging.settle(frame);
+        }
+        any
+    }
+
+    /// Makes room in the compressed tier before it is full: what came to it long ago goes to the store,
+    /// through staging. True when that made progress.
+    pub(super) fn spill(&mut self) -> bool {
+        if !self.pool.is_nearly_full() || self.dirty.len() >= WAITING_MAX {
+            return false;
+        }
+        let oldest = self.pool.oldest(BLOCK_PAGES as usize);
+        let group = if oldest.is_empty() { None } else { self.staging.take() };
+        let Some(group) = group else { return false };
+        let (mut any, mut page_bytes) = (false, [0; PAGE as usize]);
+        for (frame, (cell, page)) in (group..).zip(oldest) {
+            if !self.is_written(page) {
+                let Some(content) = self.pool.get(cell, &mut page_bytes) else { continue };
+                // An event waits to be read: later.
+                if self.userfault.copy(self.frames.address(frame), content, false).is_err() {
+                    break;
+                }
+                self.frames.note_filled(frame);
+                self.staging.fill(frame, page, true);
+                self.dirty.push_back(frame);
+                self.table.set(page, State::Staged, Some(frame));
+            } else {
+                self.table.set(page, State::Stored, None);
+            }
+            self.pool.give_up(cell);
+            any = true;
+        }
+        any
+    }
+
+    /// A thread waits for a page that is compressed.
+    pub(super) fn expand(&mut self, page: u32, address: u64) {
+        if self.held() >= self.limits.total && self.can_make_room() {
+            self.stats.add(Stat::DirectStalls, 1);
+            self.waiting.push_back(page);
+            return;
+        }
+        let mut content = [0; PAGE as usize];
+        let Some(content) = self.compressed_content(&self.table, page, &mut content) else {
+            return self.expand_in_vain(page);
+        };
+        let outcome = self.userfault.copy(address, content, true);
+        if outcome.is_ok() {
+            self.stats.add(Stat::Expands, 1);
+            self.note_return(page);
+        }
+        self.placed(page, address, outcome.map(drop));
+    }
+
+    /// Puts a compressed page in place before somebody wants it. False when there is no room, or when the
+    /// page cannot be put there now.
+    pub(super) fn expand_ahead(&mut self, page: u32) -> bool {
+        let has_room = self.held() + self.limits.reserve / 2 < self.limits.total;
+        let Some(address) = self.space.address(page).filter(|_| has_room) else { return false };
+        let mut content = [0; PAGE as usize];
+        let content = self.compressed_content(&self.table, page, &mut content);
+        // Damaged or refused: that is seen to when somebody wants it.
+        let arrived = content.is_some_and(|content| self.userfault.copy(address, content, true).is_ok());
+        if arrived {
+            self.stats.add(Stat::ExpandedAhead, 1);
+            self.now_resident(page);
+        }
+        arrived
+    }
+
+    /// A compressed page of this process or a child, by its table. None when it is not what was put there.
+    pub(super) fn compressed_content<'a>(
+        &self,
+        table: &Table,
+        page: u32,
+        content: &'a mut [u8; PAGE as usize],
+    ) -> Option<&'a [u8]> {
+        let content = self.pool.get(table.place(page)?, content)?;
+        (mark_of(content, self.seed) == table.mark(page)).then_some(content)
+    }
+
+    /// What is in the cell is not what was put there: the store may have a copy.
+    fn expand_in_vain(&mut self, page: u32) {
+        self.leave_pool(page);
+        if self.is_written(page) {
+            self.table.set(page, State::Stored, None);
+            self.want(page);
+        } else {
+            self.lose(page, PAGE as i32);
+        }
+    }
+
+    /// If the page is compressed, its cell is free from now on.
+    pub(super) fn leave_pool(&mut self, page: u32) {
+        if self.table.state(page) == State::Compressed
+            && let Some(cell) = self.table.place(page)
+        {
+            self.pool.give_up(cell);
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! The compressed tier: evicted pages in DRAM, smaller. It stands between staging and the store in the same
+//! order of eviction, so that what it gives up is what came to it long ago.
+//!
+//! Memory comes in chunks of 64 KiB, each cut into equal slots for pages that compress to about the same
+//! size. A chunk whose pages have all gone is given back to the kernel. Slots that became free are filled
+//! again before a new chunk is opened.
+
+use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
+use overdrive_sys::Errno;
+use overdrive_sys::chunks::Chunks;
+use overdrive_sys::uffd::PAGE;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+const PAGE_BYTES: usize = PAGE as usize;
+/// Pages of DRAM in a chunk; in the model of the engine as few as can be.
+pub const CHUNK_PAGES: u32 = if cfg!(test) { 1 } else { 16 };
+const CHUNK_BYTES: usize = CHUNK_PAGES as usize * PAGE_BYTES;
+/// Slot sizes are multiples of this.
+const STEP: usize = 128;
+/// What does not get smaller than this is not worth its slot.
+const LARGEST: usize = 21 * STEP;
+const CLASSES: usize = LARGEST / STEP;
+/// Before its data a slot has the length of it.
+const HEADER: usize = 2;
+/// The most slots of a chunk.
+const SLOTS_MAX: u32 = (CHUNK_BYTES / STEP) as u32;
+/// After failures in a row, so many pages pass between two tries, at most.
+const PATIENCE_MAX: u32 = 256;
+
+/// Where a compressed page is: the number of its chunk times [`SLOTS_MAX`], plus its slot.
+pub type Cell = u32;
+
+/// A chunk in use.
+struct Chunk {
+    class: usize,
+    free: Vec<u16>,
+    /// The page of each slot, plus one; 0 for none.
+    owner: Box<[u32]>,
+    /// How many children still read each slot.
+    holds: Box<[u8]>,
+    /// Slots with an owner or a hold.
+    live: u32,
+    held: u32,
+    /// Its place among the chunks of its class that have free slots.
+    listed: Option<u32>,
+    /// Tells this use of the chunk from the ones before.
+    opened: u64,
+}
+
+/// Whether pages are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compress {
+    /// No page is.
+    Off,
+    /// Where it pays: while pages do not get smaller, it is tried ever more rarely.
+    #[default]
+    Auto,
+    /// Every page is tried.
+    Lz4,
+}
+
+/// Compressed pages, by their cells.
+pub struct Pool {
+    memory: Chunks<CHUNK_BYTES>,
+    chunks: Vec<Option<Chunk>>,
+    /// Chunks not in use.
+    empty: Vec<u32>,
+    /// Chunks with free slots, by class.
+    open: [Vec<u32>; CLASSES],
+    /// Chunks in the order they were opened, with those that were closed since.
+    order: VecDeque<(u32, u64)>,
+    opened: u64,
+    used: u32,
+    limit: u32,
+    live: u64,
+    tries_all: bool,
+    failures: u32,
+    /// Pages to pass over before the next try.
+    patience: u32,
+    table: CompressTable,
+    scratch: Box<[u8]>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let order: Vec<_> = self.order.iter().filter(|&&entry| is_open(&self.chunks, entry)).collect();
+        let chunk = |chunk: &Chunk| format!("{:?} {:?} {:?}", chunk.class, chunk.owner, chunk.holds);
+        f.debug_struct("Pool")
+            .field("order", &order.iter().map(|(number, _)| number).collect::<Vec<_>>())
+            .field("chunks", &self.chunks.iter().flatten().map(chunk).collect::<Vec<_>>())
+            .field("live", &self.live)
+            .field("failures", &self.failures)
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// Room for `pages` pages of DRAM, none of them taken yet. Without room nothing is compressed.
+    ///
+    /// # Errors
+    /// ENOMEM when the addresses are not to be had.
+    pub fn new(pages: u64, compress: Compress) -> Result<Self, Errno> {
+        let pages = if compress == Compress::Off { 0 } else { pages };
+        let count = (pages / u64::from(CHUNK_PAGES)).min(u64::from(u32::MAX / SLOTS_MAX)) as u32;
+        Ok(Self {
+            memory: Chunks::new(count as usize)?,
+            chunks: (0..count).map(|_| None).collect(),
+            empty: (0..count).rev().collect(),
+            open: Default::default(),
+            order: VecDeque::new(),
+            opened: 0,
+            used: 0,
+            limit: count,
+            live: 0,
+            tries_all: compress == Compress::Lz4,
+            failures: 0,
+            patience: 0,
+            table: CompressTable::small(),
+            scratch: vec![0; get_maximum_output_size(PAGE_BYTES)].into(),
+        })
+    }
+
+    /// The addresses it lives at.
+    #[must_use]
+    pub fn extent(&self) -> Range<u64> {
+        self.memory.extent()
+    }
+
+    /// Pages of DRAM it takes.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        u64::from(self.used * CHUNK_PAGES)
+    }
+
+    /// Compressed pages in it.
+    #[must_use]
+    pub fn live(&self) -> u64 {
+        self.live
+    }
+
+    /// From now on it takes no more than so many pages of DRAM; what is there stays until it is taken out.
+    pub fn set_limit(&mut self, pages: u64) {
+        self.limit = (pages / u64::from(CHUNK_PAGES)).min(self.chunks.len() as u64) as u32;
+    }
+
+    /// Whether it is so full that something should be taken out: a few chunks short of its limit.
+    #[must_use]
+    pub fn is_nearly_full(&self) -> bool {
+        self.used > 0 && self.used + self.limit.min(64) / 16 >= self.limit
+    }
+
+    /// Whether to try with this page: always, unless the ones before did not compress. Then ever more rarely.
+    pub fn is_worth_a_try(&mut self) -> bool {
+        if self.limit == 0 {
+            return false;
+        }
+        if self.patience > 0 && !self.tries_all {
+            self.patience -= 1;
+            return false;
+        }
+        true
+    }
+
+    /// Compresses a page and keeps it. None when it does not get small enough, or when there is no room.
+    pub fn put(&mut self, page: u32, content: &[u8]) -> Option<Cell> {
+        let length = compress_into_with_table(content, &mut self.scratch, &mut self.table).ok();
+        let Some(length) = length.filter(|length| length + HEADER <= LARGEST) else {
+            self.failures += 1;
+            self.patience =
+                1u32.checked_shl(self.failures).map_or(PATIENCE_MAX, |wait| wait.min(PATIENCE_MAX));
+            return None;
+        };
+        self.failures = 0;
+        let class = (length + HEADER).div_ceil(STEP) - 1;
+        let number = match self.open[class].last() {
+            Some(&number) => number,
+            None => self.open_chunk(class)?,
+        };
+        let chunk = self.chunks[number as usize].as_mut()?;
+        let slot = chunk.free.pop()?;
+        chunk.owner[usize::from(slot)] = page + 1;
+        chunk.live += 1;
+        self.live += 1;
+        if chunk.free.is_empty() {
+            chunk.listed = None;
+            self.open[class].pop();
+        }
+        let at = usize::from(slot) * (class + 1) * STEP;
+        let memory = &mut self.memory.chunk_mut(number as usize)[at..];
+        memory[..HEADER].copy_from_slice(&(length as u16).to_ne_bytes());
+        memory[HEADER..HEADER + length].copy_from_slice(&self.scratch[..length]);
+        Some(number * SLOTS_MAX + u32::from(slot))
+    }
+
+    fn open_chunk(&mut self, class: usize) -> Option<u32> {
+        if self.used >= self.limit {
+            return None;
+        }
+        let number = self.empty.pop()?;
+        let slots = CHUNK_BYTES / ((class + 1) * STEP);
+        self.opened += 1;
+        self.used += 1;
+        self.chunks[number as usize] = Some(Chunk {
+            class,
+            free: (0..slots as u16).rev().collect(),
+            owner: vec![0; slots].into(),
+            holds: vec![0; slots].into(),
+            live: 0,
+            held: 0,
+            listed: Some(self.open[class].len() as u32),
+            opened: self.opened,
+        });
+        self.open[class].push(number);
+        self.order.push_back((number, self.opened));
+        if self.order.len() > 2 * self.used as usize + 64 {
+            let chunks = &self.chunks;
+            self.order.retain(|&entry| is_open(chunks, entry));
+        }
+        Some(number)
+    }
+
+    fn chunk(&self, cell: Cell) -> Option<&Chunk> {
+        self.chunks[(cell / SLOTS_MAX) as usize].as_ref()
+    }
+
+    /// Brings the page in a cell back as it was. None when what is there is damaged.
+    pub fn get<'a>(&self, cell: Cell, page: &'a mut [u8; PAGE_BYTES]) -> Option<&'a [u8]> {
+        let at = (cell % SLOTS_MAX) as usize * (self.chunk(cell)?.class + 1) * STEP;
+        let memory = &self.memory.chunk((cell / SLOTS_MAX) as usize)[at..];
+        let length = usize::from(u16::from_ne_bytes([memory[0], memory[1]]));
+        let data = memory[HEADER..].get(..length)?;
+        decompress_into(data, page).is_ok_and(|length| length == PAGE_BYTES).then_some(page)
+    }
+
+    /// Its owner needs a page no longer.
+    pub fn give_up(&mut self, cell: Cell) {
+        let slot = (cell % SLOTS_MAX) as usize;
+        if let Some(chunk) = &mut self.chunks[(cell / SLOTS_MAX) as usize] {
+            debug_assert!(chunk.owner[slot] != 0, "cell {cell} is free already");
+            chunk.owner[slot] = 0;
+            if chunk.holds[slot] == 0 {
+                self.vacate(cell);
+            }
+        }
+    }
+
+    /// One more child reads a page: false when there are too many of them.
+    pub fn hold(&mut self, cell: Cell) -> bool {
+        let slot = (cell % SLOTS_MAX) as usize;
+        let Some(chunk) = &mut self.chunks[(cell / SLOTS_MAX) as usize] else { return false };
+        let Some(more) = chunk.holds[slot].checked_add(1) else { return false };
+        chunk.holds[slot] = more;
+        chunk.held += 1;
+        true
+    }
+
+    /// A child reads it no longer.
+    pub fn release_hold(&mut self, cell: Cell) {
+        let slot = (cell % SLOTS_MAX) as usize;
+        if let Some(chunk) = &mut self.chunks[(cell / SLOTS_MAX) as usize] {
+            chunk.holds[slot] -= 1;
+            chunk.held -= 1;
+            if chunk.holds[slot] == 0 && chunk.owner[slot] == 0 {
+                self.vacate(cell);
+            }
+        }
+    }
+
+    fn vacate(&mut self, cell: Cell) {
+        let number = cell / SLOTS_MAX;
+        let Some(chunk) = &mut self.chunks[number as usize] else { return };
+        chunk.free.push((cell % SLOTS_MAX) as u16);
+        chunk.live -= 1;
+        self.live -= 1;
+        let (class, is_empty) = (chunk.class, chunk.live == 0);
+        if chunk.listed.is_none() && !is_empty {
+            chunk.listed = Some(self.open[class].len() as u32);
+            self.open[class].push(number);
+        }
+        if is_empty {
+            self.close(number);
+        }
+    }
+
+    /// Gives an empty chunk back.
+    fn close(&mut self, number: u32) {
+        let Some(chunk) = self.chunks[number as usize].take() else { return };
+        if let Some(place) = chunk.listed {
+            let list = &mut self.open[chunk.class];
+            list.swap_remove(place as usize);
+            if let Some(&moved) = list.get(place as usize)
+                && let Some(moved) = &mut self.chunks[moved as usize]
+            {
+                moved.listed = Some(place);
+            }
+        }
+        self.memory.give_back(number as usize);
+        self.empty.push(number);
+        self.used -= 1;
+    }
+
+    /// A page has another number now.
+    pub fn rename(&mut self, cell: Cell, page: u32) {
+        if let Some(chunk) = &mut self.chunks[(cell / SLOTS_MAX) as usize] {
+            chunk.owner[(cell % SLOTS_MAX) as usize] = page + 1;
+        }
+    }
+
+    /// The owner of a cell.
+    #[must_use]
+    pub fn owner(&self, cell: Cell) -> Option<u32> {
+        self.chunk(cell)?.owner[(cell % SLOTS_MAX) as usize].checked_sub(1)
+    }
+
+    /// Up to `most` cells and their pages of the chunk that was opened longest ago, of those that no child
+    /// reads.
+    pub fn oldest(&mut self, most: usize) -> Vec<(Cell, u32)> {
+        while self.order.front().is_some_and(|&entry| !is_open(&self.chunks, entry)) {
+            self.order.pop_front();
+        }
+        let free_of_children = |entry: &&(u32, u64)| {
+            is_open(&self.chunks, **entry)
+                && self.chunks[entry.0 as usize].as_ref().is_some_and(|chunk| chunk.held == 0)
+        };
+        let Some(&(number, _)) = self.order.iter().find(free_of_children) else { return Vec::new() };
+        let owners = self.chunks[number as usize].as_ref().map_or(&[][..], |chunk| &chunk.owner);
+        let cells = (number * SLOTS_MAX..).zip(owners);
+        cells.filter_map(|(cell, owner)| Some((cell, owner.checked_sub(1)?))).take(most).collect()
+    }
+}
+
+fn is_open(chunks: &[Option<Chunk>], (number, opened): (u32, u64)) -> bool {
+    chunks[number as usize].as_ref().is_some_and(|chunk| chunk.opened == opened)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overdrive_base::rng::Rng;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// A page of which `random` bytes do not compress.
+    fn page(seed: u64, random: usize) -> [u8; PAGE_BYTES] {
+        let (mut page, mut rng) = ([0; PAGE_BYTES], Rng::new(seed));
+        page[..random].fill_with(|| rng.below(256) as u8);
+        page
+    }
+
+    fn content(pool: &Pool, cell: Cell) -> [u8; PAGE_BYTES] {
+        let mut page = [0; PAGE_BYTES];
+        pool.get(cell, &mut page).unwrap();
+        page
+    }
+
+    #[test]
+    fn what_does_not_compress_is_tried_ever_more_rarely() {
+        let mut pool = Pool::new(16, Compress::Auto).unwrap();
+        let tried = (0..10_000).filter(|&number| {
+            let tries = pool.is_worth_a_try();
+            tries.then(|| assert_eq!(pool.put(1, &page(number, PAGE_BYTES)), None));
+            tries
+        });
+        assert!((20..60).contains(&tried.count()));
+        while !pool.is_worth_a_try() {}
+        assert!(pool.put(1, &page(1, 100)).is_some());
+        assert!(pool.is_worth_a_try() && pool.is_worth_a_try(), "one success is enough");
+    }
+
+    #[test]
+    fn without_room_nothing_is_kept() {
+        let mut pool = Pool::new(0, Compress::Auto).unwrap();
+        assert!(!pool.is_worth_a_try() && pool.put(1, &page(1, 10)).is_none() && pool.extent().is_empty());
+        let mut pool = Pool::new(2, Compress::Auto).unwrap();
+        pool.set_limit(1);
+        assert!(pool.put(1, &page(1, 2000)).is_some());
+        assert!(
+            pool.is_nearly_full() && pool.put(2, &page(2, 900)).is_none(),
+            "another class, another chunk"
+        );
+        assert_eq!((pool.pages(), pool.live()), (1, 1));
+    }
+
+    #[test]
+    fn what_a_child_reads_stays_and_is_not_taken_out() {
+        let mut pool = Pool::new(4, Compress::Auto).unwrap();
+        let cell = pool.put(7, &page(7, 500)).unwrap();
+        assert!(pool.hold(cell));
+        assert!(pool.oldest(9).is_empty());
+        pool.give_up(cell);
+        assert_eq!(content(&pool, cell), page(7, 500));
+        pool.release_hold(cell);
+        assert_eq!((pool.live(), pool.pages()), (0, 0));
+    }
+
+    proptest! {
+        /// Against a map of contents: any mix of putting, taking out and renaming keeps every page, and memory is
+        /// given back with the last.
+        #[test]
+        fn pages_come_back_as_they_were(steps in prop::collection::vec((0u8..4, 0usize..40, any::<u64>()), 1..200)) {
+            let mut pool = Pool::new(24, Compress::Auto).unwrap();
+            let mut there: BTreeMap<Cell, (u32, usize, u64)> = BTreeMap::new();
+            let mut next = 0;
+            for (what, index, seed) in steps {
+                let picked = there.keys().nth(index % there.len().max(1)).copied();
+                match (what, picked) {
+                    (0 | 1, _) => {
+                        next += 1;
+                        if let Some(cell) = pool.put(next, &page(seed, index * 80)) {
+                            prop_assert!(there.insert(cell, (next, index * 80, seed)).is_none());
+                        }
+                    }
+                    (2, Some(cell)) => {
+                        there.remove(&cell);
+                        pool.give_up(cell);
+                    }
+                    (3, Some(cell)) => {
+                        next += 1;
+                        pool.rename(cell, next);
+                        there.entry(cell).and_modify(|it| it.0 = next);
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(pool.live(), there.len() as u64);
+                prop_assert!(pool.pages() <= 24);
+                for (&cell, &(owner, random, seed)) in &there {
+                    prop_assert_eq!(pool.owner(cell), Some(owner));
+                    prop_assert_eq!(content(&pool, cell), page(seed, random));
+                }
+            }
+            let mut rounds = 0;
+            while pool.live() > 0 && rounds < 1000 {
+                pool.oldest(5).into_iter().for_each(|(cell, _)| pool.give_up(cell));
+                rounds += 1;
+            }
+            prop_assert_eq!((pool.live(), pool.pages()), (0, 0));
+        }
+    }
+}
