@@ -377,11 +377,11 @@ struct Redis {
 }
 
 impl Redis {
-    fn start(store: &Path, place: &Path, stats: &Path) -> Self {
+    fn start(store: &Path, place: &Path, stats: &Path, compress: &str) -> Self {
         let socket = place.join("socket");
         let mut run = Command::new(env!("CARGO_BIN_EXE_overdrive"));
-        run.args(["extend", "--backend", "pager", "--dram", "96MiB", "--stats"]).arg(stats).arg("--store");
-        run.arg(store).args([
+        run.args(["extend", "--backend", "pager", "--dram", "96MiB", "--compress", compress, "--stats"]);
+        run.arg(stats).arg("--store").arg(store).args([
             "--",
             "redis-server",
             "--port",
@@ -428,14 +428,27 @@ impl Drop for Redis {
 
 #[test]
 fn redis_saves_a_correct_dump_from_more_memory_than_its_budget() {
-    const NAME: &str = "extend::redis_saves_a_correct_dump_from_more_memory_than_its_budget";
+    redis_saves_and_loads(
+        "extend::redis_saves_a_correct_dump_from_more_memory_than_its_budget",
+        "off",
+        "written",
+    );
+}
+
+#[test]
+fn redis_saves_a_correct_dump_from_compressed_memory() {
+    redis_saves_and_loads("extend::redis_saves_a_correct_dump_from_compressed_memory", "auto", "expands");
+}
+
+/// A dump is saved under writes and loaded again. `counter` shows that the pager had to work for it.
+fn redis_saves_and_loads(name: &str, compress: &str, counter: &str) {
     let (store, place) = (folder(), folder());
-    if !has(NAME, "redis-server") || !has(NAME, "redis-cli") {
+    if !has(name, "redis-server") || !has(name, "redis-cli") {
         return;
     }
-    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let Some(_swap_is_off) = can_page(name, store.path()) else { return };
     let stats = place.path().join("stats.json");
-    let redis = Redis::start(store.path(), place.path(), &stats);
+    let redis = Redis::start(store.path(), place.path(), &stats, compress);
     // 1 KiB values, in all about twice the budget.
     let fill = "math.randomseed(7) for i = 1, 160000 do local t = {} for j = 1, 8 do \
                 t[j] = string.format('%08x', math.random(0, 2147483646)) end \
@@ -457,10 +470,10 @@ fn redis_saves_a_correct_dump_from_more_memory_than_its_budget() {
     let value = redis.ask(&["get", "key:77777"]);
     redis.stop();
     let process = largest(&stats);
-    assert!(process["written"].as_u64().unwrap() > 10_000, "{process}");
+    assert!(process[counter].as_u64().unwrap() > 10_000, "{process}");
     // Without the late key the loaded dump is what stood there.
     std::fs::remove_file(place.path().join("socket")).ok();
-    let again = Redis::start(store.path(), place.path(), &stats);
+    let again = Redis::start(store.path(), place.path(), &stats, compress);
     assert_eq!(again.ask(&["get", "key:77777"]), value);
     assert_eq!(again.ask(&["dbsize"]), "160000");
     assert_eq!(again.ask(&["debug", "digest"]), digest);
