@@ -202,6 +202,7 @@ pub struct Engine {
     slots: Slots,
     staging: Staging,
     pool: Pool,
+    tier: compress::Tier,
     limits: Limits,
     store_faults: Option<StoreFaults>,
     notices: notice::Notices,
@@ -268,10 +269,8 @@ impl Engine {
         }
         let trash_owner = Userfault::without_events()?;
         let groups = (limits.total as u32).div_ceil(BLOCK_PAGES).max(4 * RELEASE_GROUPS);
-        let frames =
-            Frames::new((groups * BLOCK_PAGES) as usize, &userfault).map_err(system("staging area"))?;
-        let trash = Frames::new((RELEASE_GROUPS * BLOCK_PAGES) as usize, &trash_owner)
-            .map_err(system("staging area"))?;
+        let frames = frames_for(groups, &userfault)?;
+        let trash = frames_for(RELEASE_GROUPS, &trash_owner)?;
         let segments = segments_in(config.store_bytes)?;
         let slot_bytes = LANDING_PAGES as usize * PAGE as usize;
         let io = PageIo::new(config.store, LANDING_SLOTS, slot_bytes, WRITES, SEGMENT_SLOTS as usize)
@@ -292,6 +291,7 @@ impl Engine {
             paced: false,
             seed: config.seed,
             spin: config.spin,
+            tier: compress::Tier::new(config.compress == Compress::Lz4),
             limits,
             free_landing: (0..LANDING_SLOTS).rev().collect(),
             loads: vec![None; LANDING_SLOTS as usize],
@@ -387,9 +387,11 @@ impl Engine {
         if now.duration_since(since) < self.spin {
             // Whoever else is ready to run here goes first.
             std::thread::yield_now();
+            self.tier.note_idle(now);
             return Ok(());
         }
         self.io.submit(Some(TICK))?;
+        self.tier.note_idle(now);
         if self.reap() {
             self.idle_since = None;
         }
@@ -479,6 +481,11 @@ impl Engine {
         self.leave_pool(page);
         self.table.set(page, State::Empty, None);
     }
+}
+
+fn frames_for(groups: u32, userfault: &Userfault) -> Result<Frames, EngineError> {
+    let frames = Frames::new((groups * BLOCK_PAGES) as usize, userfault);
+    frames.map_err(|errno| EngineError::System { step: "staging area", errno })
 }
 
 /// How many segments fit a store of so many bytes.

@@ -37,6 +37,8 @@ struct Chunk {
     free: Vec<u16>,
     /// The page of each slot, plus one; 0 for none.
     owner: Box<[u32]>,
+    /// How many pages had been put anywhere when the one in this slot was.
+    stamp: Box<[u32]>,
     /// How many children still read each slot.
     holds: Box<[u8]>,
     /// Slots with an owner or a hold.
@@ -53,10 +55,11 @@ struct Chunk {
 pub enum Compress {
     /// No page is.
     Off,
-    /// Where it pays: while pages do not get smaller, it is tried ever more rarely.
+    /// Where it pays: while pages do not get smaller, it is tried ever more rarely; and they take as much
+    /// DRAM as makes faults cheaper.
     #[default]
     Auto,
-    /// Every page is tried.
+    /// Every page is tried, and they take as much DRAM as they may.
     Lz4,
 }
 
@@ -74,6 +77,8 @@ pub struct Pool {
     used: u32,
     limit: u32,
     live: u64,
+    /// Pages put since the start.
+    puts: u32,
     tries_all: bool,
     failures: u32,
     /// Pages to pass over before the next try.
@@ -114,6 +119,7 @@ impl Pool {
             used: 0,
             limit: count,
             live: 0,
+            puts: 0,
             tries_all: compress == Compress::Lz4,
             failures: 0,
             patience: 0,
@@ -181,6 +187,8 @@ impl Pool {
         let chunk = self.chunks[number as usize].as_mut()?;
         let slot = chunk.free.pop()?;
         chunk.owner[usize::from(slot)] = page + 1;
+        self.puts = self.puts.wrapping_add(1);
+        chunk.stamp[usize::from(slot)] = self.puts;
         chunk.live += 1;
         self.live += 1;
         if chunk.free.is_empty() {
@@ -206,6 +214,7 @@ impl Pool {
             class,
             free: (0..slots as u16).rev().collect(),
             owner: vec![0; slots].into(),
+            stamp: vec![0; slots].into(),
             holds: vec![0; slots].into(),
             live: 0,
             held: 0,
@@ -232,6 +241,13 @@ impl Pool {
         let length = usize::from(u16::from_ne_bytes([memory[0], memory[1]]));
         let data = memory[HEADER..].get(..length)?;
         decompress_into(data, page).is_ok_and(|length| length == PAGE_BYTES).then_some(page)
+    }
+
+    /// How many pages were put since the one in this cell was.
+    #[must_use]
+    pub fn age(&self, cell: Cell) -> u32 {
+        let stamp = self.chunk(cell).map_or(self.puts, |chunk| chunk.stamp[(cell % SLOTS_MAX) as usize]);
+        self.puts.wrapping_sub(stamp)
     }
 
     /// Its owner needs a page no longer.

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// `budget=BYTES,store_bytes=BYTES,dir=ABSOLUTE_DIR[,spin_us=N][,avoid=CPU:CPU...][,day=BYTES]
-/// [,compress=off|auto|lz4]`, and for tests `fail=SEED:READS:WRITES:BAD[:END]`: of a million reads, writes and
-/// places so many fail, and after END reads the engine does.
+/// [,compress=off|auto|lz4]`, and for tests `fail=SEED:READS:WRITES:BAD[:END]`: of a million reads, writes
+/// and places so many fail, and after END reads the engine does.
 pub(crate) const VARIABLE: &str = "OVERDRIVE_EXTEND";
 
 /// How much may be under the pager: addresses for this are set aside, memory only as it is used.

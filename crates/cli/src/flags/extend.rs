@@ -69,11 +69,11 @@ pub(crate) enum BackendFlag {
 /// Whether cold pages are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CompressFlag {
-    /// Where it pays: rarely tried while pages do not get smaller
+    /// Where it pays: by how much smaller pages get, and how soon they are wanted again
     Auto,
     /// No page
     Off,
-    /// Every page is tried
+    /// Every page is tried, and they take as much DRAM as they may
     Lz4,
 }
 

@@ -32,7 +32,7 @@ impl Engine {
     /// A bounded piece of the work that keeps memory free. True when there is more to do at once.
     pub(super) fn make_room(&mut self) -> Result<bool, Errno> {
         let (mut more, mut tried) = (false, false);
-        self.pool.set_limit(self.limits.compressed);
+        self.pool.set_limit(self.tier.share(&self.pool, &self.limits));
         if self.held() + self.limits.reserve > self.limits.total {
             tried = true;
             more |= self.compress_some();
@@ -250,11 +250,11 @@ impl Engine {
         // A write in flight may yet fail: then the frame is all there is.
         if self.table.mark(page) == mark && self.is_written(page) {
             self.stats.add(Stat::EvictedClean, 1);
-            return if self.pool.is_worth_a_try() { Next::Compress } else { Next::Nothing };
+            return if self.is_worth_compressing() { Next::Compress } else { Next::Nothing };
         }
         let slot = self.table.set_slot(page, 0);
         self.slots.give_up(slot);
         self.table.set_mark(page, mark);
-        if self.pool.is_worth_a_try() { Next::Compress } else { Next::Write }
+        if self.is_worth_compressing() { Next::Compress } else { Next::Write }
     }
 }

@@ -287,6 +287,7 @@ impl Engine {
     pub(super) fn note_service(&mut self, started: Instant) {
         let took_ns = started.elapsed().as_nanos() as u64;
         self.service.record(took_ns);
+        self.tier.note_load(took_ns);
         self.stats.raise(Stat::FaultMax, took_ns);
     }
 
