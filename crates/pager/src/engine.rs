@@ -241,6 +241,8 @@ pub struct Engine {
     write_again: Option<Instant>,
     /// Blocks of which pages were given up lately.
     giving_up: VecDeque<message::GivingUp>,
+    /// Memory being given up that was registered and not yet entered, and until when that may take.
+    unknown_giving_up: Vec<(Range<u64>, Instant)>,
     given_up_seen: Instant,
     unmovable_blocks: u32,
     /// The last child's number; the parent is 0.
@@ -314,6 +316,7 @@ impl Engine {
             evict_again: None,
             write_again: None,
             giving_up: VecDeque::new(),
+            unknown_giving_up: Vec::new(),
             given_up_seen: Instant::now(),
             unmovable_blocks: 0,
             last_child: 0,

@@ -28,7 +28,7 @@ const SLOTS_MAX: u32 = (CHUNK_BYTES / STEP) as u32;
 /// After failures in a row, so many pages pass between two tries, at most.
 const PATIENCE_MAX: u32 = 256;
 
-/// Where a compressed page is: the number of its chunk times [`SLOTS_MAX`], plus its slot.
+/// Where a compressed page is: the number of its chunk times 512 plus its slot.
 pub type Cell = u32;
 
 /// A chunk in use.

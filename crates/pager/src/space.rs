@@ -149,6 +149,15 @@ impl Space {
         removed
     }
 
+    /// The same, page by page: how many pages each is from the start of the range, and its number.
+    pub fn take_out(&mut self, range: &Range<u64>) -> Vec<(u32, u32)> {
+        let within = |region: &Region| region.range.start.max(range.start)..region.range.end.min(range.end);
+        let pieces: Vec<_> =
+            self.regions.iter().map(within).filter(|piece| piece.start < piece.end).collect();
+        let starts = pieces.iter().map(|piece| ((piece.start - range.start) / PAGE) as u32);
+        starts.zip(self.remove(range)).flat_map(|(start, pages)| (start..).zip(pages)).collect()
+    }
+
     fn count(&mut self, region: &Region, more: bool) {
         let last = region.page_at(region.range.end - 1);
         for block in region.first / BLOCK_PAGES..=last / BLOCK_PAGES {

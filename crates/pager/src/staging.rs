@@ -57,6 +57,11 @@ impl Staging {
         })
     }
 
+    /// The group taken last stayed empty: it is the next again.
+    pub fn put_back(&mut self) {
+        self.used -= 1;
+    }
+
     /// Notes that a page was moved to a frame. `unwritten`: it must be written before its frame can be
     /// given up.
     pub fn fill(&mut self, frame: u32, page: u32, unwritten: bool) {
@@ -117,6 +122,8 @@ mod tests {
         staging.fill(first + 5, 77, true);
         let second = staging.take().unwrap();
         staging.fill(second, 78, false);
+        assert_eq!((staging.take(), staging.take()), (Some(128), None));
+        staging.put_back();
         assert!(staging.releasable(8).is_empty(), "page 77 is not safe yet");
         staging.settle(first + 5);
         assert_eq!(staging.releasable(8), 0..128);

@@ -307,18 +307,19 @@ impl Engine {
     fn child_moved(&mut self, child: &mut Child, from: u64, to: u64, length: u64) {
         // All is picked up before anything is put down: the new numbers may be the old ones, used again.
         let mut carried = Vec::new();
-        for old in child.space.remove(&(from..from + length)).into_iter().flatten() {
+        for (start, old) in child.space.take_out(&(from..from + length)) {
             let state = match child.table.state(old) {
                 State::Loading | State::Staged => State::Stored,
                 other => other,
             };
             let cell = child.cell(old);
             child.table.set(old, State::Empty, None);
-            carried.push((state, cell, child.table.set_slot(old, 0), child.table.mark(old)));
+            carried.push((start, state, cell, child.table.set_slot(old, 0), child.table.mark(old)));
         }
         let Some(region) = child.space.add(to..to + length) else { return };
         child.table.grow(child.space.pages_end());
-        for (new, (state, cell, slot, mark)) in (region.first..).zip(carried) {
+        for (start, state, cell, slot, mark) in carried {
+            let new = region.first + start;
             child.table.set(new, state, cell);
             child.table.set_slot(new, slot);
             child.table.set_mark(new, mark);

@@ -112,6 +112,10 @@ impl Engine {
             self.move_out(address, first, pages.len() as u32);
             moved += self.sort_out(address, first, pages)?;
         }
+        if moved == 0 {
+            // An empty group given back later would pass for progress, and who waits for room would wait on.
+            self.staging.put_back();
+        }
         self.queues.evicted(block, moved);
         self.stats.add(Stat::Evicted, u64::from(moved));
         self.queues.again_later(block);

@@ -71,16 +71,34 @@ impl Engine {
             let _ = self.userfault.unregister(range);
             return;
         };
+        self.note_present(&range, region.first);
+        self.stats.set(Stat::ManagedBytes, self.space.bytes());
+    }
+
+    /// Pages of a range of which nothing is known are in place if they are there.
+    fn note_present(&mut self, range: &Range<u64>, first_page: u32) {
         let pages = ((range.end - range.start) / PAGE) as u32;
         for first in (0..pages).step_by(BLOCK_PAGES as usize) {
             let count = (pages - first).min(BLOCK_PAGES);
             let address = range.start + u64::from(first) * PAGE;
             let present = self.page_map.present(address, count as usize).unwrap_or(0);
             for index in (0..count).filter(|index| present >> index & 1 == 1) {
-                self.now_resident(region.first + first + index);
+                let page = first_page + first + index;
+                if self.table.state(page) == State::Empty {
+                    self.now_resident(page);
+                    self.note_known(page, address + u64::from(index) * PAGE);
+                }
             }
         }
-        self.stats.set(Stat::ManagedBytes, self.space.bytes());
+    }
+
+    /// A page is known from now on. A thread may have told before that it gives it up.
+    fn note_known(&mut self, page: u32, address: u64) {
+        let now = Instant::now();
+        let is_it = |(range, until): &(Range<u64>, Instant)| range.contains(&address) && now < *until;
+        if self.unknown_giving_up.iter().any(is_it) {
+            self.note_giving_up(page, now);
+        }
     }
 
     /// A fault came from an address of ours that is not known: memory that grew in place.
@@ -105,6 +123,10 @@ impl Engine {
     /// seen which pages are left, and those may be in use again.
     fn about_to_go(&mut self, range: &Range<u64>) {
         let now = Instant::now();
+        self.unknown_giving_up.retain(|&(_, until)| now < until);
+        for gap in self.space.gaps(range.clone()) {
+            self.unknown_giving_up.push((gap, now + GIVING_UP));
+        }
         for page in self.space.pages_in(range).into_iter().flatten() {
             match self.table.state(page) {
                 State::Empty => {}
@@ -202,21 +224,12 @@ impl Engine {
 
     /// Memory has another address: its pages get other numbers, and everything that names them follows.
     fn moved(&mut self, from: u64, to: u64, length: u64) -> Result<(), Errno> {
-        let source = from..from + length;
-        let starts: Vec<_> = self
-            .space
-            .regions()
-            .iter()
-            .map(|region| region.range.start.max(source.start)..region.range.end.min(source.end))
-            .filter(|piece| piece.start < piece.end)
-            .map(|piece| ((piece.start - from) / PAGE) as u32)
-            .collect();
-        let pieces = self.space.remove(&source);
+        let moving = self.space.take_out(&(from..from + length));
         self.give_up(&(to..to + length));
         self.space.remove(&(to..to + length));
         // All is picked up before anything is put down: the new numbers may be the old ones, used again.
         let mut carried = Vec::new();
-        for (start, old) in starts.into_iter().zip(pieces).flat_map(|(start, old)| (start..).zip(old)) {
+        for (start, old) in moving {
             let (state, place) = (self.table.state(old), self.table.place(old));
             if state == State::Resident {
                 self.queues.gone(old / BLOCK_PAGES);
@@ -224,6 +237,7 @@ impl Engine {
             self.table.set(old, State::Empty, None);
             carried.push((start, state, place, self.table.set_slot(old, 0), self.table.mark(old)));
         }
+        let all_known = carried.len() as u64 * PAGE == length;
         // Without numbers for its pages their content could not be found again.
         let region = self.space.add(to..to + length).ok_or(Errno::NOMEM)?;
         for (start, state, place, slot, mark) in carried {
@@ -247,6 +261,10 @@ impl Engine {
             {
                 self.pool.rename(cell, new);
             }
+        }
+        if !all_known {
+            // It was registered, but moved before it was entered.
+            self.note_present(&(to..to + length), region.first);
         }
         self.stats.set(Stat::ManagedBytes, self.space.bytes());
         Ok(())

@@ -137,7 +137,7 @@ fn long_walks() {
         std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
     };
     let first = number("OVERDRIVE_MODEL_SEED", 1);
-    for seed in first..first + number("OVERDRIVE_MODEL_WALKS", 28) {
+    for seed in first..first + number("OVERDRIVE_MODEL_WALKS", 2000) {
         let mut rng = Rng::new(seed);
         let scope = Scope {
             pages: 1 + rng.below(5),

@@ -159,6 +159,7 @@ impl World {
                 engine.evict_again.map(until),
                 engine.write_again.map(until),
                 engine.unmovable_blocks,
+                engine.unknown_giving_up.iter().map(|(range, at)| (range, until(*at))).collect::<Vec<_>>(),
                 [engine.given_up_seen, engine.children_seen].map(since),
                 engine
                     .fresh
@@ -298,7 +299,9 @@ impl World {
                 if kernel(|kernel| kernel.memories[number].mapped[&address]) {
                     self.tell(number, thread, Told::Remove(address..address + PAGE));
                 } else {
+                    // The kernel registers memory before or after such a call, not meanwhile.
                     self.programs[number].threads[thread] = Doing::Removes(address);
+                    self.go_on(number, thread);
                 }
             }
             Step::Unmap(thread, address) => self.unmap(thread, address),
