@@ -43,6 +43,7 @@ pub use store_faults::StoreFaults;
 /// Landing slots, and the pages each takes: what one read can bring.
 const LANDING_SLOTS: u32 = 64;
 const LANDING_PAGES: u32 = 16;
+const LANDING_BYTES: usize = LANDING_PAGES as usize * PAGE as usize;
 /// Writes at a time: enough to keep the drive busy, few enough to leave it to the reads.
 const WRITES: u32 = 2;
 /// The longest sleep: what is due without a message is looked at this often.
@@ -274,8 +275,7 @@ impl Engine {
         let frames = frames_for(groups, &userfault)?;
         let trash = frames_for(RELEASE_GROUPS, &trash_owner)?;
         let segments = segments_in(config.store_bytes)?;
-        let slot_bytes = LANDING_PAGES as usize * PAGE as usize;
-        let io = PageIo::new(config.store, LANDING_SLOTS, slot_bytes, WRITES, SEGMENT_SLOTS as usize)
+        let io = PageIo::new(config.store, LANDING_SLOTS, LANDING_BYTES, WRITES, SEGMENT_SLOTS as usize)
             .map_err(system("io_uring"))?;
         let blocks = (config.managed_bytes_max / PAGE).div_ceil(u64::from(BLOCK_PAGES)).min(1 << 24) as u32;
         Ok(Self {
