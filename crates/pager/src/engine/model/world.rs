@@ -475,13 +475,19 @@ impl World {
         let _ = write!(self.story, "\nin the end:");
         let mut quiet = 0;
         for round in 0..400 {
-            // Each in its turn, lest one that only tries again keep the others from going on.
-            let goes_on =
-                |step: &Step| matches!(step, Step::GoOn(..) | Step::Read(_, true) | Step::Write(_, true));
-            let steps: Vec<_> = self.steps().into_iter().filter(goes_on).collect();
-            quiet = if steps.is_empty() { quiet + 1 } else { 0 };
-            if let Some(step) = steps.get(round % steps.len().max(1)) {
+            // The drive's in their turn; of threads each that can go on, before what it waited for goes again.
+            let ends = |step: &Step| matches!(step, Step::Read(_, true) | Step::Write(_, true));
+            let goes_on = |step: &Step| matches!(step, Step::GoOn(..));
+            let ended: Vec<_> = self.steps().into_iter().filter(ends).collect();
+            let going: Vec<_> = self.steps().into_iter().filter(goes_on).collect();
+            quiet = if ended.is_empty() && going.is_empty() { quiet + 1 } else { 0 };
+            if let Some(step) = ended.get(round % ended.len().max(1)) {
                 self.take(step);
+            }
+            for step in going {
+                if self.steps().contains(&step) {
+                    self.take(&step);
+                }
             }
             self.take(&Step::Turn);
             kernel(|kernel| kernel.time += Duration::from_millis(6));
