@@ -76,7 +76,8 @@ fn dram_alone_needs_no_rights_and_gives_a_cell_each() {
         let of = |kind: &str| cell[kind]["samples"].as_u64().unwrap();
         let only_reads = cell["read_ratio_percent"] == 100;
         assert_eq!((of("read_latency_ns") > 0, of("write_latency_ns") > 0), (only_reads, !only_reads));
-        assert!(cell["latency_ns"]["p50"].as_u64().unwrap() > 0);
+        // Not the median: what the caches hold may take less than the clock can tell.
+        assert!(cell["latency_ns"]["max"].as_u64().unwrap() > 0);
     }
 }
 

@@ -81,8 +81,12 @@ pub(crate) fn mark_store(folder: &Path, store: &Path) -> io::Result<()> {
 /// would not go.
 #[must_use]
 pub fn remove_stale() -> (Vec<PathBuf>, Vec<PathBuf>) {
+    remove_stale_in(&std::env::temp_dir())
+}
+
+fn remove_stale_in(parent: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let mut folders = Vec::new();
-    for folder in stale_in(&std::env::temp_dir(), PREFIX) {
+    for folder in stale_in(parent, PREFIX) {
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             if let Some(owner) = Owner::in_name(&entry.file_name().to_string_lossy(), MARK) {
                 owner.kill();
@@ -123,11 +127,13 @@ mod tests {
     #[test]
     fn what_a_killed_run_left_is_ended_and_removed() {
         let folder = RunFolder::create().unwrap();
-        let stale = std::env::temp_dir().join(format!("{PREFIX}{}-1", u32::MAX >> 1));
+        // A place of its own: where runs leave their folders, others sweep as well.
+        let place = tempfile::tempdir().unwrap();
+        let stale = place.path().join(format!("{PREFIX}{}-1", u32::MAX >> 1));
         fs::create_dir(&stale).unwrap();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         mark(&stale, child.id()).unwrap();
-        let (removed, _) = remove_stale();
+        let (removed, _) = remove_stale_in(place.path());
         assert!(removed.contains(&stale) && !stale.exists());
         assert!(!child.wait().unwrap().success(), "it was ended, and did not wait for its minute");
         let path = folder.path().to_path_buf();
@@ -138,23 +144,21 @@ mod tests {
 
     #[test]
     fn a_killed_runs_folder_on_the_drive_is_found_and_others_are_not() {
-        let drive = tempfile::tempdir().unwrap();
+        let (drive, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let own = RunFolder::create_store(drive.path()).unwrap();
         let stale = |prefix: &str, number: u32| {
             let path = drive.path().join(format!("{prefix}{number}-1"));
             fs::create_dir(&path).unwrap();
             path
         };
-        // Numbers no process has; apart from the other test's, which may run beside this one.
-        let number = (u32::MAX >> 1) - 1;
+        // No process has this number.
+        let number = u32::MAX >> 1;
         let (store, foreign) = (stale(STORE_PREFIX, number), stale("somebody-elses-", number));
-        let run = std::env::temp_dir().join(format!("{PREFIX}{number}-1"));
+        let run = place.path().join(format!("{PREFIX}{number}-1"));
         for named in [&store, &foreign] {
             fs::create_dir(&run).unwrap();
             mark_store(&run, named).unwrap();
-            let _ = remove_stale();
-            // The other test may have swept it a moment before.
-            assert!(!run.exists());
+            assert!(remove_stale_in(place.path()).0.contains(&run) && !run.exists());
         }
         assert!(!store.exists() && foreign.exists() && own.path().exists());
         let store = stale(STORE_PREFIX, number);
