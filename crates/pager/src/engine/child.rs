@@ -62,7 +62,7 @@ impl Engine {
         let space = self.space.clone();
         let mut table = self.table.prefix(space.pages_end());
         let mut pages = 0;
-        for page in self.space.regions().iter().flat_map(|region| pages_of(&region.range, region.first)) {
+        for page in space.regions().iter().flat_map(|region| pages_of(&region.range, region.first)) {
             match self.table.state(page) {
                 State::Staged if !self.is_written(page) => {
                     // Not on the store yet, and the frames are the parent's alone: it gets its page now.
@@ -74,16 +74,11 @@ impl Engine {
                     pages += 1;
                 }
                 State::Compressed if !self.is_written(page) => {
-                    let cell = self.table.place(page).filter(|&cell| self.pool.hold(cell));
-                    table.set(page, if cell.is_some() { State::Compressed } else { State::Lost }, cell);
-                    table.set_slot(page, 0);
+                    let cell = self.table.place(page);
+                    self.hold_for(&mut table, page, cell);
                 }
                 State::Staged | State::Stored | State::Loading | State::Compressed => {
-                    let held = self.slots.hold(self.table.slot(page));
-                    table.set(page, if held { State::Stored } else { State::Lost }, None);
-                    if !held {
-                        table.set_slot(page, 0);
-                    }
+                    self.hold_for(&mut table, page, None);
                 }
                 // In place in both, empty or lost in both. The copy on the store is the parent's own
                 // business.
@@ -98,6 +93,30 @@ impl Engine {
             Child { number, userfault, space, table, pages, messages_due: true, parked: VecDeque::new() };
         self.children.push(child);
         self.stats.set(Stat::Children, self.children.len() as u64);
+    }
+
+    /// What a child may read stays for it: a cell of the compressed tier, or else the page's slot. With too
+    /// many children it is lost to this one. A child's page has a slot only while it holds it.
+    fn hold_for(&mut self, table: &mut Table, page: u32, cell: Option<u32>) {
+        let (held, state) = match cell {
+            Some(cell) => (self.pool.hold(cell), State::Compressed),
+            None => (self.slots.hold(table.slot(page)), State::Stored),
+        };
+        if cell.is_some() || !held {
+            table.set_slot(page, 0);
+        }
+        table.set(page, if held { state } else { State::Lost }, cell.filter(|_| held));
+    }
+
+    /// A child needs its page no longer from where it was.
+    fn let_go(&mut self, child: &mut Child, page: u32) {
+        let slot = child.table.set_slot(page, 0);
+        if slot != 0 {
+            self.slots.release_hold(slot);
+        }
+        if let Some(cell) = child.cell(page) {
+            self.pool.release_hold(cell);
+        }
     }
 
     /// Whether the content of a staged page is safe on the store.
@@ -289,13 +308,7 @@ impl Engine {
                 continue;
             }
             let loading = child.table.state(page) == State::Loading;
-            let slot = child.table.set_slot(page, 0);
-            if slot != 0 {
-                self.slots.release_hold(slot);
-            }
-            if let Some(cell) = child.cell(page) {
-                self.pool.release_hold(cell);
-            }
+            self.let_go(child, page);
             child.table.set(page, State::Empty, None);
             if loading && let Some(address) = child.space.address(page) {
                 let _ = child.userfault.wake(address, PAGE);
@@ -331,12 +344,9 @@ impl Engine {
         let mut table = child.table.prefix(child.table.len());
         for page in 0..table.len() {
             if matches!(table.state(page), State::Stored | State::Loading) {
-                let held = self.slots.hold(table.slot(page));
-                table.set(page, if held { State::Stored } else { State::Lost }, None);
+                self.hold_for(&mut table, page, None);
             } else if let Some(cell) = child.cell(page) {
-                let held = self.pool.hold(cell);
-                let state = if held { State::Compressed } else { State::Lost };
-                table.set(page, state, Some(cell).filter(|_| held));
+                self.hold_for(&mut table, page, Some(cell));
             }
         }
         self.last_child += 1;
@@ -357,16 +367,9 @@ impl Engine {
         let nowhere = self.frames.extent().start;
         let is_dead = |child: &Child| child.userfault.zero(nowhere, PAGE) == Err(Errno::SRCH);
         while let Some(index) = self.children.iter().position(is_dead) {
-            let child = self.children.swap_remove(index);
+            let mut child = self.children.swap_remove(index);
             self.io.unwatch(child.number)?;
-            for page in 0..child.table.len() {
-                if matches!(child.table.state(page), State::Stored | State::Loading) {
-                    self.slots.release_hold(child.table.slot(page));
-                }
-                if let Some(cell) = child.cell(page) {
-                    self.pool.release_hold(cell);
-                }
-            }
+            (0..child.table.len()).for_each(|page| self.let_go(&mut child, page));
         }
         self.stats.set(Stat::Children, self.children.len() as u64);
         Ok(())
