@@ -370,9 +370,21 @@ fn java_with_a_heap_above_its_budget_finds_what_it_wrote() {
     assert_empty(store.path());
 }
 
+/// A program that runs until it is stopped, or until the test ends: after a failed assertion it must not stay.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.0.try_wait().ok().flatten().is_none() {
+            signal(self.0.id(), "TERM");
+            let _ = self.0.wait();
+        }
+    }
+}
+
 /// A server of redis on a socket of its own, under the pager.
 struct Redis {
-    run: Child,
+    run: Running,
     socket: PathBuf,
 }
 
@@ -395,7 +407,7 @@ impl Redis {
             "--unixsocket",
         ]);
         run.arg(&socket).arg("--dir").arg(place).stdout(Stdio::null()).stderr(Stdio::null());
-        let redis = Self { run: run.spawn().unwrap(), socket };
+        let redis = Self { run: Running(run.spawn().unwrap()), socket };
         wait_for(&redis.socket);
         let start = Instant::now();
         while redis.ask(&["ping"]) != "PONG" {
@@ -412,17 +424,7 @@ impl Redis {
 
     fn stop(mut self) {
         self.ask(&["shutdown", "nosave"]);
-        assert_eq!(self.run.wait().unwrap().code(), Some(0));
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        // Gone already after `stop`; after a failed assertion it must not stay.
-        if self.run.try_wait().ok().flatten().is_none() {
-            signal(self.run.id(), "TERM");
-            let _ = self.run.wait();
-        }
+        assert_eq!(self.run.0.wait().unwrap().code(), Some(0));
     }
 }
 

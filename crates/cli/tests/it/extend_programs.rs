@@ -1,23 +1,16 @@
 //! Real programs above their budget, whose results are compared byte for byte: a compiler, a cache, a machine.
 
 use crate::density::guest_kernel;
-use crate::extend::{assert_empty, can_page, extend, has, largest, signal, wait_for};
+use crate::extend::{Running, assert_empty, can_page, extend, has, largest, wait_for};
 use crate::support::{folder, skip};
+use overdrive_base::rng::Rng;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// What a seed gives, over and over.
-fn next(seed: &mut u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed
-}
 
 /// The store was used in earnest and nothing of it was lost.
 fn assert_paged(process: &Value) {
@@ -30,7 +23,7 @@ fn assert_paged(process: &Value) {
 /// A C program of many functions, which takes a compiler some 200 MiB.
 fn source() -> String {
     const FUNCTIONS: u64 = 700;
-    let mut seed = 7;
+    let mut rng = Rng::new(7);
     let mut text = String::from("#include <stdio.h>\ntypedef unsigned long long u;\n");
     for number in 0..FUNCTIONS {
         let _ = writeln!(
@@ -38,8 +31,7 @@ fn source() -> String {
             "static u f{number}(u a, u b) {{ u t[8]; for (int i = 0; i < 8; i++) t[i] = a + b * i;"
         );
         for _ in 0..12 {
-            let [to, from, other, shift, factor] =
-                [8, 8, 8, 40, 1 << 30].map(|below| next(&mut seed) % below);
+            let [to, from, other, shift, factor] = [8, 8, 8, 40, 1 << 30].map(|below| rng.below(below));
             let _ = writeln!(text, "t[{to}] ^= (t[{from}] >> {shift}) * {factor}u + (t[{other}] << 3);");
             let _ = writeln!(text, "if (t[{other}] & {}) t[{to}] -= t[{from}];", 1 << (shift % 20));
         }
@@ -75,7 +67,8 @@ fn a_compiler_in_a_third_of_its_memory_writes_the_same_code() {
 
 /// A memcached under the pager; ends with the test.
 struct Cache {
-    run: Child,
+    /// Kept for what it does when it is dropped.
+    _run: Running,
     socket: PathBuf,
 }
 
@@ -87,7 +80,7 @@ impl Cache {
         run.arg(store).args(["--", "memcached", "-u", "root", "-m", "512", "-t", "2", "-s"]).arg(&socket);
         let run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         wait_for(&socket);
-        Self { run, socket }
+        Self { _run: Running(run), socket }
     }
 
     /// Waits until it listens: the socket's name is there a moment before.
@@ -99,15 +92,6 @@ impl Cache {
                 Err(error) => assert!(start.elapsed() < Duration::from_secs(30), "{error}"),
             }
             std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Cache {
-    fn drop(&mut self) {
-        if self.run.try_wait().ok().flatten().is_none() {
-            signal(self.run.id(), "TERM");
-            let _ = self.run.wait();
         }
     }
 }
@@ -125,8 +109,9 @@ fn a_cache_gives_back_what_it_was_given() {
     let stats = place.path().join("stats.json");
     let cache = Cache::start(store.path(), place.path(), &stats);
     let value = |number: u64| -> Vec<u8> {
-        let mut seed = number + 1;
-        (0..375).flat_map(|_| next(&mut seed).to_ne_bytes()).collect()
+        let mut content = vec![0; 3000];
+        Rng::new(number).fill(&mut content);
+        content
     };
     let mut to = cache.connect();
     let mut from = BufReader::new(to.try_clone().unwrap());

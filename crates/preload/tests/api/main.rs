@@ -4,36 +4,19 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 #![allow(clippy::print_stderr, reason = "a skipped test says why")]
 
+#[path = "../support/mod.rs"]
+mod support;
+
 use overdrive_pager::stats::{Stat, Stats};
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use support::{has_userfault, library, skip, stats};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/api");
 const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
-
-fn skip(name: &str, reason: &str) {
-    eprintln!("skipped: {name}: {reason}");
-    if let Some(log) = std::env::var_os("OVERDRIVE_SKIP_LOG") {
-        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
-        std::io::Write::write_all(&mut file, format!("{name}: {reason}\n").as_bytes()).unwrap();
-    }
-}
-
-/// The folder of the library, as built from the sources that this test was built from.
-fn library_folder() -> PathBuf {
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--locked", "--package", "overdrive-preload"]);
-    build.current_dir(env!("CARGO_MANIFEST_DIR"));
-    if !cfg!(debug_assertions) {
-        build.arg("--release");
-    }
-    assert!(build.status().unwrap().success(), "building libovermem.so");
-    let deps = std::env::current_exe().unwrap();
-    deps.parent().and_then(Path::parent).unwrap().to_path_buf()
-}
 
 /// A program of `tests/api`, linked with the library when it wants that. `None` without a compiler.
 fn compile(name: &str, source: &str, place: &Path, linked: bool) -> Option<PathBuf> {
@@ -52,7 +35,7 @@ fn compile(name: &str, source: &str, place: &Path, linked: bool) -> Option<PathB
     ]);
     compile.arg(format!("{SOURCES}/{source}")).arg("-o").arg(&program);
     if linked {
-        compile.arg("-L").arg(library_folder()).arg("-lovermem");
+        compile.arg("-L").arg(library().parent().unwrap()).arg("-lovermem");
     }
     let Ok(output) = compile.output() else {
         skip(name, "cc is not installed");
@@ -66,10 +49,10 @@ fn compile(name: &str, source: &str, place: &Path, linked: bool) -> Option<PathB
 fn a_c_program_pins_advises_and_finds_what_it_wrote() {
     const NAME: &str = "a_c_program_pins_advises_and_finds_what_it_wrote";
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let libraries = library_folder();
+    let library = library();
     let Some(program) = compile(NAME, "program.c", place.path(), true) else { return };
     let mut run = Command::new(&program);
-    let output = run.arg(place.path()).env("LD_LIBRARY_PATH", &libraries).output().unwrap();
+    let output = run.arg(place.path()).env("LD_LIBRARY_PATH", library.parent().unwrap()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.code() == Some(77) {
         return skip(NAME, text.trim());
@@ -83,14 +66,13 @@ fn a_c_program_pins_advises_and_finds_what_it_wrote() {
 
 /// A program that fills and compares 96 MiB in 32 MiB, with further settings; its standard error goes to a file.
 fn fill(name: &str, place: &Path, more: &str) -> Option<Child> {
-    if let Err(error) = overdrive_sys::uffd::Userfault::new() {
-        skip(name, &error.to_string());
+    if !has_userfault(name) {
         return None;
     }
     let program = compile(name, "fill.c", place, false)?;
     let settings = format!("budget={},store_bytes={},dir={}{more}", 32 << 20, 256 << 20, place.display());
     let mut run = Command::new(program);
-    run.arg("96").env("OVERDRIVE_EXTEND", settings).env("LD_PRELOAD", library_folder().join("libovermem.so"));
+    run.arg("96").env("OVERDRIVE_EXTEND", settings).env("LD_PRELOAD", library());
     Some(run.stderr(File::create(place.join("said")).unwrap()).stdout(Stdio::null()).spawn().unwrap())
 }
 
@@ -106,7 +88,7 @@ fn a_lost_page_is_told_with_address_offset_and_error() {
     let line = said.lines().next().unwrap_or_default();
     assert!(line.starts_with(&format!("overdrive extend: process {}: the page at 0x", run.id())), "{said}");
     assert!(line.contains("is lost: the store at offset") && line.contains("other data"), "{said}");
-    let stats = Stats::open(&File::open(place.path().join(format!("{}.stats", run.id()))).unwrap()).unwrap();
+    let stats = stats(place.path(), run.id());
     assert!(stats.get(Stat::Lost) > 0 && stats.get(Stat::LossErrno) == 0);
     assert!(
         line.contains(&format!("{:#x}", stats.get(Stat::LossAddress))) || said.lines().count() > 1,

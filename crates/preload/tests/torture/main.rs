@@ -6,14 +6,17 @@
 #![allow(clippy::print_stderr, reason = "a skipped test says why")]
 
 mod memory;
+#[path = "../support/mod.rs"]
+mod support;
 mod worker;
 
 use memory::{Area, PAGE, check};
-use overdrive_pager::stats::{Stat, Stats};
+use overdrive_pager::stats::Stat;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
+use support::{has_userfault, library, stats};
 
 const ROLE: &str = "OVERDRIVE_TORTURE_ROLE";
 /// Where the program may leave notes.
@@ -21,37 +24,13 @@ const DIR: &str = "OVERDRIVE_TORTURE_DIR";
 const THREADS: u64 = 3;
 const BUDGET: u64 = 32 << 20;
 
-fn skip(name: &str, reason: &str) {
-    eprintln!("skipped: {name}: {reason}");
-    if let Some(log) = std::env::var_os("OVERDRIVE_SKIP_LOG") {
-        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
-        std::io::Write::write_all(&mut file, format!("{name}: {reason}\n").as_bytes()).unwrap();
-    }
-}
-
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
-/// The library, as built from the sources that this test was built from.
-fn library() -> PathBuf {
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--locked", "--package", "overdrive-preload"]);
-    build.current_dir(env!("CARGO_MANIFEST_DIR"));
-    if !cfg!(debug_assertions) {
-        build.arg("--release");
-    }
-    assert!(build.status().unwrap().success(), "building libovermem.so");
-    let deps = std::env::current_exe().unwrap();
-    let library = deps.parent().and_then(Path::parent).unwrap().join("libovermem.so");
-    assert!(library.exists(), "{} is missing", library.display());
-    library
-}
-
 /// This program again, in a role, with the library. `None` where the kernel does not permit it.
 fn start(name: &str, role: &str, dir: &Path, more: &str) -> Option<Child> {
-    if let Err(error) = overdrive_sys::uffd::Userfault::new() {
-        skip(name, &error.to_string());
+    if !has_userfault(name) {
         return None;
     }
     let setup = format!("budget={BUDGET},store_bytes={},dir={}{more}", 1u64 << 30, dir.display());
@@ -85,11 +64,6 @@ fn wait(mut child: Child, limit: Duration) -> ExitStatus {
     child.kill().unwrap();
     child.wait().unwrap();
     panic!("the program hung for {limit:?}");
-}
-
-fn stats(dir: &Path, pid: u32) -> Stats {
-    let file = std::fs::OpenOptions::new().read(true).open(dir.join(format!("{pid}.stats"))).unwrap();
-    Stats::open(&file).unwrap()
 }
 
 fn scratch() -> tempfile::TempDir {
