@@ -106,6 +106,8 @@ pub(crate) struct Memory {
     /// Pages that cannot be moved: pinned, or shared with another process.
     pub(crate) pinned: BTreeSet<u64>,
     pub(crate) shared: BTreeSet<u64>,
+    /// Given up by MADV_FREE: pages that may be dropped until somebody writes to them.
+    pub(crate) lazy: BTreeSet<u64>,
     /// Threads whose call is being told: nothing is put in place or taken meanwhile.
     pub(crate) changing: u32,
     pub(crate) faults: VecDeque<Told>,
@@ -177,6 +179,8 @@ pub(crate) struct Kernel {
     pub(crate) memories: Vec<Memory>,
     /// What stands in staging frames and in the trash.
     pub(crate) frames: BTreeMap<u64, u64>,
+    /// Frames whose page came as one that may be dropped, as [`Memory::lazy`].
+    pub(crate) lazy_frames: BTreeSet<u64>,
     pub(crate) store: BTreeMap<u64, u64>,
     pub(crate) reading: Vec<Reading>,
     pub(crate) writing: Vec<Writing>,
@@ -194,6 +198,12 @@ impl Kernel {
         let brought = slots.map(|slot| self.store.get(&slot).copied().unwrap_or(u64::MAX)).collect();
         self.landing.insert(read.slot, brought);
         self.done.push_back((read.slot, false, if sound { read.length as i32 } else { -5 }));
+    }
+
+    /// The kernel takes a page back from a frame because nobody has written to it since it was given up.
+    pub(crate) fn drop_frame(&mut self, address: u64) {
+        self.lazy_frames.remove(&address);
+        self.frames.remove(&address);
     }
 
     /// A write ends; `sound`, or with half of it done.
@@ -322,6 +332,7 @@ impl Userfault {
             if source >= FRAMES {
                 // From a frame into the trash, which tells nobody.
                 for offset in (0..length).step_by(PAGE as usize) {
+                    kernel.lazy_frames.remove(&(source + offset));
                     if let Some(content) = kernel.frames.remove(&(source + offset)) {
                         kernel.frames.insert(target + offset, content);
                     }
@@ -343,6 +354,9 @@ impl Userfault {
                     Some(&Standing::Content(content)) => {
                         memory.standing.remove(&address);
                         kernel.frames.insert(target + offset, content);
+                        if memory.lazy.remove(&address) {
+                            kernel.lazy_frames.insert(target + offset);
+                        }
                         continue;
                     }
                 };
@@ -400,9 +414,16 @@ impl PageMap {
                 FRAMES.. => kernel.frames.contains_key(&address),
                 _ => kernel.memories[0].standing.contains_key(&address),
             };
-            Ok((0..pages as u64)
+            let bits = (0..pages as u64)
                 .filter(|page| there(address + page * PAGE))
-                .fold(0, |bits, page| bits | 1 << page))
+                .fold(0, |bits, page| bits | 1 << page);
+            // Some are dropped as soon as they were seen.
+            for frame in (0..pages as u64).map(|page| address + page * PAGE) {
+                if kernel.lazy_frames.contains(&frame) && kernel.frames[&frame] % 2 == 1 {
+                    kernel.drop_frame(frame);
+                }
+            }
+            Ok(bits)
         })
     }
 }
@@ -450,6 +471,11 @@ impl Frames {
 
     pub(crate) fn note_filled(&mut self, frame: u32) {
         self.filled.insert(frame);
+        let address = self.address(frame);
+        kernel(|kernel| {
+            kernel.lazy_frames.remove(&address);
+            kernel.frames.entry(address).or_insert(0);
+        });
     }
 
     pub(crate) fn note_empty(&mut self, frames: Range<u32>) {

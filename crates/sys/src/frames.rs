@@ -2,8 +2,8 @@
 //! they are written, copied back, or given to the kernel.
 //!
 //! A frame is an address; whether a page stands there only [`crate::page_map`] knows for sure. Touching a
-//! frame without a page would be a fault that nobody answers, so [`Frames::page`] demands the caller's word
-//! and keeps its own note of it.
+//! frame without a page would leave a page of zeroes where a later move finds no room, so [`Frames::page`]
+//! demands the caller's word and keeps its own note of it.
 
 use crate::Errno;
 use crate::uffd::{PAGE, Userfault};
@@ -44,8 +44,7 @@ impl Frames {
         // A child does not get the frames: shared pages could not be moved.
         // SAFETY: as above.
         unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontFork)? };
-        // SAFETY: nothing but moved pages ever stands here, and they are only touched while noted as filled.
-        unsafe { userfault.register(frames.extent())? };
+        userfault.register_target(frames.extent())?;
         Ok(frames)
     }
 
@@ -69,9 +68,18 @@ impl Frames {
         self.count
     }
 
-    /// Notes that a page was moved to the frame, as [`crate::page_map`] has shown.
+    /// Notes that a page was moved to the frame, as [`crate::page_map`] has shown, and keeps it there: what
+    /// the program gave up by MADV_FREE the kernel may drop at any time until somebody writes to it. If that
+    /// has happened since, the frame holds zeroes from now on.
     pub fn note_filled(&mut self, frame: u32) {
         self.filled[frame as usize / 64] |= 1 << (frame % 64);
+        assert!((frame as usize) < self.count, "frame {frame} of {}", self.count);
+        // SAFETY: within the mapping, to which no reference is alive beside `&mut self`; the kernel answers
+        // for a page that is missing. What is written is what stands there.
+        unsafe {
+            let first = self.base.as_ptr().add(frame as usize * PAGE_BYTES);
+            first.write_volatile(first.read_volatile());
+        }
     }
 
     /// The page in a frame.

@@ -251,9 +251,21 @@ impl Userfault {
     /// From here on a page of the range that is taken away is only what this descriptor's owner brings back:
     /// nothing that the owner itself needs to answer faults may lie in it.
     pub unsafe fn register(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.register_as(range, MODE_MISSING | MODE_WRITE_PROTECT)
+    }
+
+    /// Lets pages be moved to a range of private anonymous memory. Faults there stay the kernel's: nobody who
+    /// touches it ever waits.
+    ///
+    /// # Errors
+    /// As [`Userfault::register`].
+    pub(crate) fn register_target(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.register_as(range, MODE_WRITE_PROTECT)
+    }
+
+    fn register_as(&self, range: Range<u64>, mode: u64) -> Result<(), Errno> {
         let range = RangeCall { start: range.start, length: range.end - range.start };
-        let mut call = RegisterCall { range, mode: MODE_MISSING | MODE_WRITE_PROTECT, ioctls: 0 };
-        self.call::<{ UFFDIO_REGISTER }, _>(&mut call)
+        self.call::<{ UFFDIO_REGISTER }, _>(&mut RegisterCall { range, mode, ioctls: 0 })
     }
 
     /// [`Userfault::register`] for a program's memory at large, without huge pages.

@@ -40,6 +40,8 @@ struct Scope {
     /// Reads and writes of the store that fail, at most. A page is lost when one more read fails.
     failures: u32,
     remove: bool,
+    /// Whether memory is given up by MADV_FREE too, and dropped by the kernel some time later.
+    free: bool,
     unmap: bool,
     remap: bool,
     pin: bool,
@@ -56,6 +58,7 @@ const PLAIN: Scope = Scope {
     threads: 1,
     failures: 0,
     remove: false,
+    free: false,
     unmap: false,
     remap: false,
     pin: false,
@@ -111,6 +114,7 @@ fn every_order_with_a_failing_store() {
 #[test]
 fn every_order_with_memory_given_up_unmapped_and_moved() {
     explore("removed", Scope { pages: 1, remove: true, passes: 2, ..PLAIN }, 4_000);
+    explore("freed", Scope { free: true, passes: 1, ..PLAIN }, 4_000);
     explore("unmapped", Scope { pages: 1, unmap: true, ..PLAIN }, 4_000);
     explore("moved", Scope { pages: 1, remap: true, failures: 1, ..PLAIN }, 4_000);
 }
@@ -144,6 +148,7 @@ fn long_walks() {
             threads: 1 + rng.below(3) as usize,
             failures: rng.below(4) as u32,
             remove: rng.below(2) == 0,
+            free: rng.below(2) == 0,
             unmap: rng.below(2) == 0,
             remap: rng.below(2) == 0,
             pin: rng.below(3) == 0,

@@ -15,6 +15,7 @@ use overdrive_pager::stats::Stat;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::{has_userfault, library, stats};
 
@@ -158,6 +159,19 @@ fn memory_in_small_pieces_of_two_kinds_is_evicted_all_the_same() {
 }
 
 #[test]
+fn memory_given_up_that_the_kernel_drops_at_any_time_holds_nobody_up() {
+    let dir = scratch();
+    let name = "memory_given_up_that_the_kernel_drops_at_any_time_holds_nobody_up";
+    for compress in ["off", "lz4"] {
+        let Some(child) = start(name, "dropped", dir.path(), &format!(",compress={compress}")) else {
+            return;
+        };
+        let status = wait(child, Duration::from_secs(240));
+        assert!(status.success(), "{compress}: {status}");
+    }
+}
+
+#[test]
 fn children_of_any_thread_end_with_the_program_and_see_no_zeroes() {
     let dir = scratch();
     let name = "children_of_any_thread_end_with_the_program_and_see_no_zeroes";
@@ -197,6 +211,7 @@ fn role() {
         Ok("closing") => close_all_and_check(),
         Ok("pieces") => fill_in_pieces(),
         Ok("orphans") => leave_orphans(),
+        Ok("dropped") => give_up_and_go_on(),
         Ok("exec") => become_another_program_by_a_thread(),
         _ => {}
     }
@@ -273,6 +288,45 @@ fn fill_in_pieces() {
         }
         assert!(Instant::now() < end, "{held} pages are held");
     }
+}
+
+/// Gives memory up by MADV_FREE and presses it out with other memory, while the kernel is asked to drop what it may
+/// from the engine's frames: a page has its content or zeroes, and nobody waits for ever.
+fn give_up_and_go_on() {
+    let (over, budget) = (AtomicBool::new(false), BUDGET as usize / PAGE);
+    let (mut given, mut other) = (Area::new(budget / 2), Area::new(budget + budget / 4));
+    let own = given.at(0) as u64..given.at(given.len()) as u64;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                overdrive_sys::page_map::for_each_anonymous(|mapping| {
+                    let (start, length) = (mapping.range.start, mapping.range.end - mapping.range.start);
+                    if mapping.range.contains(&own.start) || own.contains(&start) {
+                        return;
+                    }
+                    // SAFETY: the advice changes no content, except of memory that was given up.
+                    unsafe { libc::madvise(start as *mut _, length as usize, libc::MADV_PAGEOUT) };
+                })
+                .unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        for round in 1..3u64 {
+            // Of two kinds: every other one compresses.
+            let version = |page: usize| round << 32 | (page as u64 + 1) << (page % 2 * 8);
+            (0..given.len()).for_each(|page| given.write(page, version(page)));
+            given.advise(0, given.len(), libc::MADV_FREE).unwrap();
+            given.pages.iter_mut().for_each(|page| page.freed = true);
+            // For two seconds the engine leaves it where it is.
+            let end = Instant::now() + Duration::from_millis(2500);
+            while Instant::now() < end {
+                (0..other.len()).for_each(|page| other.write(page, version(page)));
+            }
+            given.check_all().unwrap();
+            other.check_all().unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+    });
 }
 
 /// Whether there is such a process, and it has not ended.

@@ -144,7 +144,8 @@ impl World {
         // Given up, and not looked at since.
         let late = !self.engine.giving_up.is_empty();
         // A page that was put in place between the telling and the doing is noticed when it is evicted.
-        let more = if self.scope.remove { resident.saturating_sub(known as u64) } else { 0 };
+        let more =
+            if self.scope.remove || self.scope.free { resident.saturating_sub(known as u64) } else { 0 };
         if changing == 0 && !late && resident - more != known as u64 {
             return Err(format!("{resident} pages are believed in place, {known} are"));
         }

@@ -27,12 +27,14 @@ pub(super) enum Doing {
 }
 
 /// A process.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone, Default, Hash)]
 pub(super) struct Program {
     pub(super) wants: BTreeMap<u64, Want>,
     threads: Vec<Doing>,
     /// A child begins when its parent has told of it.
     pub(super) runs: bool,
+    /// Pages being given up by MADV_FREE: what stands there may stay.
+    lazily: BTreeSet<u64>,
 }
 
 /// What happens next.
@@ -46,6 +48,9 @@ pub(super) enum Step {
     Touch(usize, usize, u64, Option<u64>),
     GoOn(usize, usize),
     Remove(usize, usize, u64),
+    Free(usize, usize, u64),
+    /// The kernel drops a page, or what came of it to a frame, that was given up so.
+    Drop(usize, u64),
     Unmap(usize, u64),
     Map(u64),
     Remap(usize, usize, u64, u64),
@@ -100,7 +105,7 @@ impl World {
         engine.staging = Staging::new(3);
         engine.slots = Slots::new(4);
         let threads = vec![Doing::Nothing; scope.threads];
-        let programs = vec![Program { wants, threads, runs: true }];
+        let programs = vec![Program { wants, threads, runs: true, lazily: BTreeSet::new() }];
         let mut world = Self { engine, scope, programs, failures: 0, passes: 0, story: String::new() };
         world.adopt();
         world
@@ -192,6 +197,11 @@ impl World {
             if kernel.memories[0].mapped.values().any(|registered| !registered) {
                 steps.push(Step::Adopt);
             }
+            steps.extend(kernel.lazy_frames.iter().map(|&frame| Step::Drop(0, frame)));
+            for (number, memory) in kernel.memories.iter().enumerate() {
+                let dropped = memory.lazy.iter().filter(|page| !memory.pinned.contains(page));
+                steps.extend(dropped.map(|&page| Step::Drop(number, page)));
+            }
         });
         let removing = |program: &Program| {
             program.threads.iter().any(|it| matches!(it, Doing::Removes(_) | Doing::Tells(Told::Remove(_))))
@@ -243,6 +253,9 @@ impl World {
             if self.scope.remove {
                 steps.push(Step::Remove(number, thread, address));
             }
+            if self.scope.free {
+                steps.push(Step::Free(number, thread, address));
+            }
             if number > 0 {
                 continue;
             }
@@ -290,20 +303,19 @@ impl World {
             }
             Step::Read(index, sound) => kernel(|kernel| kernel.end_read(index, sound)),
             Step::Write(index, sound) => kernel(|kernel| kernel.end_write(index, sound)),
+            // What was given up is left alone for two seconds.
+            Step::Pass if self.scope.free => kernel(|kernel| kernel.time += Duration::from_millis(2100)),
             Step::Pass => kernel(|kernel| kernel.time += Duration::from_millis(300)),
             Step::Adopt => self.adopt(),
             Step::Touch(number, thread, address, write) => self.touch(number, thread, address, write),
             Step::GoOn(number, thread) => self.go_on(number, thread),
-            Step::Remove(number, thread, address) => {
-                self.programs[number].give_up(address);
-                if kernel(|kernel| kernel.memories[number].mapped[&address]) {
-                    self.tell(number, thread, Told::Remove(address..address + PAGE));
-                } else {
-                    // The kernel registers memory before or after such a call, not meanwhile.
-                    self.programs[number].threads[thread] = Doing::Removes(address);
-                    self.go_on(number, thread);
-                }
+            Step::Remove(number, thread, address) => self.remove(number, thread, address),
+            Step::Free(number, thread, address) => {
+                self.programs[number].lazily.insert(address);
+                self.remove(number, thread, address);
             }
+            Step::Drop(_, frame @ FRAMES..) => kernel(|kernel| kernel.drop_frame(frame)),
+            Step::Drop(number, address) => kernel(|kernel| kernel.memories[number].clear(address)),
             Step::Unmap(thread, address) => self.unmap(thread, address),
             Step::Map(address) => {
                 self.programs[0].wants.insert(address, Want::Exactly(0));
@@ -312,7 +324,7 @@ impl World {
             Step::Remap(number, thread, from, to) => self.remap(number, thread, from, to),
             Step::Fork(number, thread) => self.fork(number, thread),
             Step::Exit(number) => {
-                self.programs[number] = Program { wants: BTreeMap::new(), threads: Vec::new(), runs: false };
+                self.programs[number] = Program::default();
                 kernel(|kernel| {
                     kernel.memories[number] = Memory::default();
                     kernel.memories[number].dead = true;
@@ -329,6 +341,17 @@ impl World {
         self.failures += u32::from(matches!(step, Step::Read(_, false) | Step::Write(_, false)));
         if let Err(what) = self.look() {
             panic!("{what}\n{}", self.story);
+        }
+    }
+
+    fn remove(&mut self, number: usize, thread: usize, address: u64) {
+        self.programs[number].give_up(address);
+        if kernel(|kernel| kernel.memories[number].mapped[&address]) {
+            self.tell(number, thread, Told::Remove(address..address + PAGE));
+        } else {
+            // The kernel registers memory before or after such a call, not meanwhile.
+            self.programs[number].threads[thread] = Doing::Removes(address);
+            self.go_on(number, thread);
         }
     }
 
@@ -359,6 +382,7 @@ impl World {
         assert!(wanted.allows(standing), "{address:x}: {wanted:?} wanted, {standing:?}\n{}", self.story);
         if let Standing::Content(content) = standing
             && !program.threads.iter().any(|doing| doing.is_about(address))
+            && !kernel(|kernel| kernel.memories[number].lazy.contains(&address))
         {
             program.wants.insert(address, Want::Exactly(content));
         }
@@ -368,6 +392,7 @@ impl World {
                 let memory = &mut kernel.memories[number];
                 memory.standing.insert(address, Standing::Content(content));
                 memory.shared.remove(&address);
+                memory.lazy.remove(&address);
             });
         }
     }
@@ -376,6 +401,10 @@ impl World {
         match std::mem::replace(&mut self.programs[number].threads[thread], Doing::Nothing) {
             Doing::Nothing => {}
             Doing::Waits { address, write } => self.touch(number, thread, address, write),
+            Doing::Removes(address) if self.programs[number].lazily.remove(&address) => {
+                self.programs[number].give_up(address);
+                kernel(|kernel| kernel.memories[number].free(address));
+            }
             Doing::Removes(address) => {
                 // What another thread wrote meanwhile may count as written later.
                 if let Some(want) = self.programs[number].wants.get_mut(&address)
@@ -433,6 +462,7 @@ impl World {
             memory.standing = memory.standing.iter().map(|(&address, &it)| (there(address), it)).collect();
             memory.pinned = memory.pinned.iter().map(|&address| there(address)).collect();
             memory.shared = memory.shared.iter().map(|&address| there(address)).collect();
+            memory.lazy = memory.lazy.iter().map(|&address| there(address)).collect();
         });
         if registered {
             self.tell(number, thread, Told::Remap { from, to, length });
@@ -454,7 +484,8 @@ impl World {
         });
         let wants = self.programs[number].wants.clone();
         let told = kernel(|kernel| kernel.memories[number].mapped.values().any(|&registered| registered));
-        self.programs.push(Program { wants, threads: vec![Doing::Nothing], runs: !told });
+        let threads = vec![Doing::Nothing];
+        self.programs.push(Program { wants, threads, runs: !told, lazily: BTreeSet::new() });
         if told {
             self.tell(number, thread, Told::Fork(child));
         }
@@ -544,5 +575,14 @@ impl Memory {
         self.standing.remove(&address);
         self.pinned.remove(&address);
         self.shared.remove(&address);
+        self.lazy.remove(&address);
+    }
+
+    /// What stands there may go from now on; the kernel passes over what is in use elsewhere too.
+    fn free(&mut self, address: u64) {
+        let stands = self.standing.get(&address).is_some_and(|it| *it != Standing::Poison);
+        if stands && !self.shared.contains(&address) && !self.pinned.contains(&address) {
+            self.lazy.insert(address);
+        }
     }
 }
