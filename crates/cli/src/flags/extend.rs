@@ -27,8 +27,8 @@ pub(crate) struct ExtendFlags {
     /// DRAM that the program's memory may take
     #[arg(long, value_name = "SIZE", value_parser = parse_size, required = true)]
     pub(crate) dram: Option<u64>,
-    /// Where on the SSD the rest goes: a directory, and at most how much [default SIZE: 8 times --dram, as
-    /// far as a tenth of the file system stays free]
+    /// Where on the SSD the rest goes: a directory that is there, and at most how much [default SIZE: 8 times
+    /// --dram, as far as a tenth of the file system stays free]
     #[arg(long, value_name = "PATH[:SIZE]", required = true)]
     pub(crate) store: Option<OsString>,
     /// Who moves the pages

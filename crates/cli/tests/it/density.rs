@@ -238,7 +238,12 @@ fn what_cannot_be_is_refused_in_one_line() {
         (&["--store", "/var"], "wanted --backing dram,extend"),
         (&["--backing", "extend"], "wanted --dram SIZE"),
         (&["--backing", "extend", "--dram", "32MiB"], "not one extended instance fits; wanted at least"),
-        (&["--backing", "extend", "--dram", "64MiB", "--store", "/no/such"], "--store /no/such: "),
+        (&["--backing", "extend", "--dram", "64MiB", "--store", "/no/such"], "--store /no/such: no such"),
+        // Its parent is there.
+        (
+            &["--backing", "extend", "--dram", "64MiB", "--store", "/proc/missing"],
+            "/proc/missing: no such directory",
+        ),
         (&["--backing", "extend", "--dram", "64MiB", "--store", "/proc"], "--store /proc: "),
         (
             &["--backing", "swap", "--dram", "1GiB", "--swap", "/no/such"],

@@ -71,6 +71,7 @@ fn what_cannot_work_is_refused_in_one_line_before_the_program_starts() {
     std::fs::write(&not_a_program, "hello").unwrap();
     std::fs::set_permissions(&not_a_program, std::fs::Permissions::from_mode(0o755)).unwrap();
     let text = not_a_program.to_str().unwrap();
+    let (missing, sized) = (format!("{store}/missing"), format!("{store}/missing:64MiB"));
     let cases: Vec<(Vec<&str>, &str, Vec<&str>, &str)> = vec![
         (vec!["--dram", "64MiB"], store, vec!["no-such-command"], "not found in PATH"),
         (vec!["--dram", "64MiB"], store, vec!["/no/such/program"], "No such file"),
@@ -84,7 +85,17 @@ fn what_cannot_work_is_refused_in_one_line_before_the_program_starts() {
         (vec!["--dram", "1MiB"], store, touch.to_vec(), "wanted at least 32 MiB"),
         (vec!["--dram", "9000TiB"], store, touch.to_vec(), "more than this machine's memory"),
         (vec!["--dram", "64MiB"], "/dev/shm", touch.to_vec(), "memory itself"),
-        (vec!["--dram", "64MiB"], "/no/such/place/at/all", touch.to_vec(), "wanted a directory"),
+        (vec!["--dram", "64MiB"], "/no/such/place/at/all", touch.to_vec(), "no such directory; wanted one"),
+        // Its parent is there, and must not be taken instead.
+        (vec!["--dram", "64MiB"], &missing, touch.to_vec(), "no such directory; wanted one"),
+        (
+            vec!["--dram", "64MiB", "--backend", "swap"],
+            &missing,
+            touch.to_vec(),
+            "no such directory; wanted one",
+        ),
+        (vec!["--dram", "64MiB"], &sized, touch.to_vec(), "no such directory; wanted one"),
+        (vec!["--dram", "64MiB"], text, touch.to_vec(), "not a directory; wanted one"),
         (vec!["--dram", "64MiB"], "/tmp:1MiB", touch.to_vec(), "too small"),
         (vec!["--dram", "64MiB"], "/tmp:1x", touch.to_vec(), "is not a size"),
         (vec!["--dram", "64MiB"], "/no/such:9000TiB", touch.to_vec(), ""),
@@ -527,7 +538,10 @@ fn page_measures_extended_memory_beside_dram() {
     assert!(rate(extend) > 100.0 && rate(dram) > 3.0 * rate(extend), "{} {}", rate(dram), rate(extend));
     assert!(document["notes"].to_string().contains("extend: backend pager"), "{}", document["notes"]);
     assert_empty(store.path());
-    let (code, text, error) = run(&[&words[..], &["--store", "/dev/shm"]].concat());
-    assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{error}");
-    assert!(error.contains("--backing extend") && error.contains("memory itself"), "{error}");
+    let missing = format!("{place}/missing");
+    for (store, told) in [("/dev/shm", "memory itself"), (&missing, "no such directory; wanted one")] {
+        let (code, text, error) = run(&[&words[..], &["--store", store]].concat());
+        assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{error}");
+        assert!(error.contains("--backing extend") && error.contains(told), "{error}");
+    }
 }

@@ -103,23 +103,24 @@ fn parse(wish: &OsStr) -> Result<(PathBuf, Option<u64>)> {
     Ok((PathBuf::from(path), Some(bytes)))
 }
 
-/// The directory meant: the path itself, or the one that a file is in or would be in.
+/// The directory, absolute. It has to be there: a slip of the pen must not put memory somewhere else.
 fn folder_of(path: &Path) -> Result<PathBuf> {
     let shown = path.display();
-    if let Ok(found) = TargetIdentity::at(path)
-        && found.kind == volume::FileKind::Block
-    {
-        refuse!("--store {shown}: a block device; wanted a directory of a file system on it");
-    }
-    let parent = || match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        Some(parent) => parent,
-        None => path,
+    let what = match TargetIdentity::at(path).map(|found| found.kind) {
+        Ok(volume::FileKind::Block) => "a block device; wanted a directory of a file system on it",
+        _ => match std::fs::metadata(path) {
+            Ok(about) if about.is_dir() => {
+                return std::fs::canonicalize(path)
+                    .map_err(|error| Refused(format!("--store {shown}: {error}")).into());
+            }
+            Ok(_) => "not a directory; wanted one that is there, on an SSD",
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                "no such directory; wanted one that is there (mkdir), on an SSD"
+            }
+            Err(error) => refuse!("--store {shown}: {error}; wanted a directory on an SSD"),
+        },
     };
-    let folder = if path.is_dir() { path } else { parent() };
-    let absolute = std::fs::canonicalize(folder);
-    Ok(absolute
-        .map_err(|error| Refused(format!("--store {shown}: {error}; wanted a directory on an SSD")))?)
+    refuse!("--store {shown}: {what}")
 }
 
 /// The disks behind a path, as far as they can be traced.
