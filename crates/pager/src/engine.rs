@@ -4,6 +4,7 @@ use crate::allowance::Allowance;
 use crate::platform::{AsFd, Done, Frames, Instant, Message, PageIo, PageMap, Userfault, UserfaultError};
 use crate::pool::{Compress, Pool};
 use crate::queues::Queues;
+use crate::seal::Seal;
 use crate::slots::{SEGMENT_SLOTS, Slots};
 use crate::space::{BLOCK_PAGES, Space};
 use crate::staging::Staging;
@@ -72,6 +73,8 @@ pub struct Config {
     pub stats: Stats,
     /// Whether evicted pages are kept compressed in DRAM before they go to the store.
     pub compress: Compress,
+    /// Encrypts what is written to the store.
+    pub seal: Option<Seal>,
     /// Makes the store fail on purpose, to show what happens then.
     pub store_faults: Option<StoreFaults>,
     /// The most that is written to the store in any 24 hours; what needs more waits.
@@ -205,6 +208,7 @@ pub struct Engine {
     pool: Pool,
     tier: compress::Tier,
     limits: Limits,
+    seal: Option<Seal>,
     store_faults: Option<StoreFaults>,
     notices: notice::Notices,
     allowance: Option<Allowance>,
@@ -275,8 +279,7 @@ impl Engine {
         let frames = frames_for(groups, &userfault)?;
         let trash = frames_for(RELEASE_GROUPS, &trash_owner)?;
         let segments = segments_in(config.store_bytes)?;
-        let io = PageIo::new(config.store, LANDING_SLOTS, LANDING_BYTES, WRITES, SEGMENT_SLOTS as usize)
-            .map_err(system("io_uring"))?;
+        let io = io_for(config.store, config.seal.is_some())?;
         let blocks = (config.managed_bytes_max / PAGE).div_ceil(u64::from(BLOCK_PAGES)).min(1 << 24) as u32;
         Ok(Self {
             page_map: PageMap::open().map_err(system("/proc/self/pagemap"))?,
@@ -287,13 +290,14 @@ impl Engine {
             staging: Staging::new(groups),
             pool: Pool::new(limits.budget, config.compress).map_err(system("compressed tier"))?,
             zero_mark: crate::table::mark_of(&[0; PAGE as usize], config.seed),
+            seal: config.seal,
             store_faults: config.store_faults,
             notices: notice::Notices::new(config.notify),
             allowance: config.writes_per_day_bytes.map(|bytes| Allowance::new(bytes / PAGE, Instant::now())),
             paced: false,
             seed: config.seed,
             spin: config.spin,
-            tier: compress::Tier::new(config.compress == Compress::Lz4),
+            tier: compress::Tier::new(config.compress.takes_all()),
             limits,
             free_landing: (0..LANDING_SLOTS).rev().collect(),
             loads: vec![None; LANDING_SLOTS as usize],
@@ -484,6 +488,16 @@ impl Engine {
         self.leave_pool(page);
         self.table.set(page, State::Empty, None);
     }
+}
+
+fn io_for(store: File, keeps_copies: bool) -> Result<PageIo, EngineError> {
+    let system = |step| move |errno| EngineError::System { step, errno };
+    let mut io = PageIo::new(store, LANDING_SLOTS, LANDING_BYTES, WRITES, SEGMENT_SLOTS as usize)
+        .map_err(system("io_uring"))?;
+    if keeps_copies {
+        io.keep_copies(SEGMENT_SLOTS as usize * PAGE as usize).map_err(system("room to encrypt"))?;
+    }
+    Ok(io)
 }
 
 fn frames_for(groups: u32, userfault: &Userfault) -> Result<Frames, EngineError> {

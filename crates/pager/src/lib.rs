@@ -18,6 +18,7 @@ pub mod engine;
 mod platform;
 pub mod pool;
 pub mod queues;
+pub mod seal;
 #[cfg(test)]
 mod sim;
 pub mod slots;

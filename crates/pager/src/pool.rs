@@ -9,6 +9,8 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, 
 use overdrive_sys::Errno;
 use overdrive_sys::chunks::Chunks;
 use overdrive_sys::uffd::PAGE;
+use overdrive_sys::zstd::Zstd;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -40,7 +42,7 @@ struct Chunk {
     /// How many pages had been put anywhere when the one in this slot was.
     stamp: Box<[u32]>,
     /// How many children still read each slot.
-    holds: Box<[u8]>,
+    holds: Box<[u16]>,
     /// Slots with an owner or a hold.
     live: u32,
     held: u32,
@@ -61,6 +63,45 @@ pub enum Compress {
     Auto,
     /// Every page is tried, and they take as much DRAM as they may.
     Lz4,
+    /// As `Lz4`, with Zstandard: smaller pages for more time.
+    Zstd,
+}
+
+impl Compress {
+    /// Whether every page is tried, and all DRAM taken that may be.
+    pub(crate) fn takes_all(self) -> bool {
+        matches!(self, Self::Lz4 | Self::Zstd)
+    }
+}
+
+/// What makes pages smaller.
+enum Codec {
+    Lz4(CompressTable),
+    Zstd(RefCell<Zstd>),
+}
+
+impl Codec {
+    fn of(compress: Compress) -> Result<Self, Errno> {
+        Ok(match compress {
+            Compress::Zstd => Self::Zstd(RefCell::new(Zstd::new(PAGE_BYTES)?)),
+            _ => Self::Lz4(CompressTable::small()),
+        })
+    }
+
+    fn compress(&mut self, page: &[u8], packed: &mut [u8]) -> Option<usize> {
+        match self {
+            Self::Lz4(table) => compress_into_with_table(page, packed, table).ok(),
+            // What would be too large is given up early.
+            Self::Zstd(zstd) => zstd.get_mut().compress(page, &mut packed[..LARGEST - HEADER]),
+        }
+    }
+
+    fn decompress(&self, packed: &[u8], page: &mut [u8]) -> Option<usize> {
+        match self {
+            Self::Lz4(_) => decompress_into(packed, page).ok(),
+            Self::Zstd(zstd) => zstd.borrow_mut().decompress(packed, page),
+        }
+    }
 }
 
 /// Compressed pages, by their cells.
@@ -80,10 +121,11 @@ pub struct Pool {
     /// Pages put since the start.
     puts: u32,
     tries_all: bool,
+    most_holds: u16,
     failures: u32,
     /// Pages to pass over before the next try.
     patience: u32,
-    table: CompressTable,
+    codec: Codec,
     scratch: Box<[u8]>,
 }
 
@@ -105,7 +147,7 @@ impl Pool {
     /// Room for `pages` pages of DRAM, none of them taken yet. Without room nothing is compressed.
     ///
     /// # Errors
-    /// ENOMEM when the addresses are not to be had.
+    /// ENOMEM when the addresses or the memory of the compressor are not to be had.
     pub fn new(pages: u64, compress: Compress) -> Result<Self, Errno> {
         let pages = if compress == Compress::Off { 0 } else { pages };
         let count = (pages / u64::from(CHUNK_PAGES)).min(u64::from(u32::MAX / SLOTS_MAX)) as u32;
@@ -120,10 +162,11 @@ impl Pool {
             limit: count,
             live: 0,
             puts: 0,
-            tries_all: compress == Compress::Lz4,
+            tries_all: compress.takes_all(),
+            most_holds: u16::MAX,
             failures: 0,
             patience: 0,
-            table: CompressTable::small(),
+            codec: Codec::of(compress)?,
             scratch: vec![0; get_maximum_output_size(PAGE_BYTES)].into(),
         })
     }
@@ -171,7 +214,7 @@ impl Pool {
 
     /// Compresses a page and keeps it. None when it does not get small enough, or when there is no room.
     pub fn put(&mut self, page: u32, content: &[u8]) -> Option<Cell> {
-        let length = compress_into_with_table(content, &mut self.scratch, &mut self.table).ok();
+        let length = self.codec.compress(content, &mut self.scratch);
         let Some(length) = length.filter(|length| length + HEADER <= LARGEST) else {
             self.failures += 1;
             self.patience =
@@ -240,7 +283,7 @@ impl Pool {
         let memory = &self.memory.chunk((cell / SLOTS_MAX) as usize)[at..];
         let length = usize::from(u16::from_ne_bytes([memory[0], memory[1]]));
         let data = memory[HEADER..].get(..length)?;
-        decompress_into(data, page).is_ok_and(|length| length == PAGE_BYTES).then_some(page)
+        (self.codec.decompress(data, page) == Some(PAGE_BYTES)).then_some(page)
     }
 
     /// How many pages were put since the one in this cell was.
@@ -266,10 +309,18 @@ impl Pool {
     pub fn hold(&mut self, cell: Cell) -> bool {
         let slot = (cell % SLOTS_MAX) as usize;
         let Some(chunk) = &mut self.chunks[(cell / SLOTS_MAX) as usize] else { return false };
-        let Some(more) = chunk.holds[slot].checked_add(1) else { return false };
-        chunk.holds[slot] = more;
+        if chunk.holds[slot] == self.most_holds {
+            return false;
+        }
+        chunk.holds[slot] += 1;
         chunk.held += 1;
         true
+    }
+
+    /// From now on so many children at most may read one page.
+    #[cfg(test)]
+    pub(crate) fn set_most_holds(&mut self, most: u16) {
+        self.most_holds = most;
     }
 
     /// A child reads it no longer.
@@ -415,8 +466,11 @@ mod tests {
         /// Against a map of contents: any mix of putting, taking out and renaming keeps every page, and memory is
         /// given back with the last.
         #[test]
-        fn pages_come_back_as_they_were(steps in prop::collection::vec((0u8..4, 0usize..40, any::<u64>()), 1..200)) {
-            let mut pool = Pool::new(24, Compress::Auto).unwrap();
+        fn pages_come_back_as_they_were(
+            steps in prop::collection::vec((0u8..4, 0usize..40, any::<u64>()), 1..200),
+            compress in prop::sample::select(vec![Compress::Auto, Compress::Zstd]),
+        ) {
+            let mut pool = Pool::new(24, compress).unwrap();
             let mut there: BTreeMap<Cell, (u32, usize, u64)> = BTreeMap::new();
             let mut next = 0;
             for (what, index, seed) in steps {

@@ -45,6 +45,16 @@ pub(crate) fn page_of(content: u64) -> &'static [u8] {
     })
 }
 
+/// Makes a number known for what else a page holds: from now on [`page_of`] gives it back.
+fn note_page(page: &[u8]) -> u64 {
+    let content = content_of(page);
+    PAGES.with_borrow_mut(|pages| {
+        let known = pages.entry(content).or_insert_with(|| &*page.to_vec().leak());
+        assert_eq!(*known, page, "two contents with one number");
+    });
+    content
+}
+
 pub(crate) fn content_of(page: &[u8]) -> u64 {
     u64::from_ne_bytes(page[..8].try_into().expect("eight bytes"))
 }
@@ -154,7 +164,8 @@ impl Memory {
     }
 }
 
-/// A write on its way: where to, from which frames, and what stood there when it began.
+/// A write on its way: where to, from which frames (none for a copy of them), and what stood there when it
+/// began.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Writing {
     pub(crate) token: u32,
@@ -210,7 +221,9 @@ impl Kernel {
     pub(crate) fn end_write(&mut self, index: usize, sound: bool) {
         let write = self.writing.remove(index);
         let now: Vec<_> = write.frames.iter().filter_map(|frame| self.frames.get(frame).copied()).collect();
-        assert_eq!(now, write.contents, "a frame was changed or given back while it was written");
+        if !write.frames.is_empty() {
+            assert_eq!(now, write.contents, "a frame was changed or given back while it was written");
+        }
         let whole = write.contents.len();
         let count = if sound { whole } else { whole / 2 };
         for (index, &content) in write.contents.iter().enumerate() {
@@ -501,11 +514,28 @@ impl Frames {
 pub(crate) struct PageIo {
     landed: BTreeMap<u32, Vec<u8>>,
     offsets: BTreeMap<u32, u64>,
+    copies: Vec<Vec<u8>>,
 }
 
 impl PageIo {
     pub(crate) fn new(_: File, _: u32, _: usize, _: u32, _: usize) -> Result<Self, Errno> {
-        Ok(Self { landed: BTreeMap::new(), offsets: BTreeMap::new() })
+        Ok(Self { landed: BTreeMap::new(), offsets: BTreeMap::new(), copies: Vec::new() })
+    }
+
+    pub(crate) fn keep_copies(&mut self, bytes: usize) -> Result<(), Errno> {
+        self.copies = vec![vec![0; bytes]; 2];
+        Ok(())
+    }
+
+    pub(crate) fn copy_mut(&mut self, token: u32) -> &mut [u8] {
+        kernel(|kernel| assert!(kernel.writing.iter().all(|write| write.token != token)));
+        &mut self.copies[token as usize]
+    }
+
+    pub(crate) fn write_copy(&mut self, token: u32, offset: u64, length: u32) -> Result<(), Errno> {
+        let pages = self.copies[token as usize][..length as usize].chunks_exact(PAGE as usize);
+        self.queue(token, offset, Vec::new(), pages.map(note_page).collect());
+        Ok(())
     }
 
     pub(crate) fn watch(&mut self, number: u32, memory: usize) -> Result<(), Errno> {
@@ -537,6 +567,11 @@ impl PageIo {
     ) -> Result<(), Errno> {
         let contents: Vec<_> = list.iter().map(|&frame| content_of(frames.page(frame))).collect();
         let frames = list.iter().map(|&frame| frames.address(frame)).collect();
+        self.queue(token, offset, frames, contents);
+        Ok(())
+    }
+
+    fn queue(&mut self, token: u32, offset: u64, frames: Vec<u64>, contents: Vec<u64>) {
         kernel(|kernel| {
             assert!(kernel.writing.iter().all(|write| write.token != token), "write {token} is in flight");
             for page in 0..contents.len() as u64 {
@@ -545,7 +580,6 @@ impl PageIo {
             }
             kernel.writing.push(Writing { token, offset, frames, contents });
         });
-        Ok(())
     }
 
     pub(crate) fn submit(&mut self, _: Option<Duration>) -> Result<(), Errno> {
@@ -580,7 +614,7 @@ impl PageIo {
         (self.offsets[&slot], page.as_mut_slice())
     }
 
-    pub(crate) fn landing_extent(&self) -> Range<u64> {
-        4 << 40..5 << 40
+    pub(crate) fn extents(&self) -> Vec<Range<u64>> {
+        std::iter::once(4 << 40..5 << 40).collect()
     }
 }

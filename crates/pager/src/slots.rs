@@ -19,15 +19,26 @@ pub struct Slots {
     owner: Vec<u32>,
     live: Vec<u8>,
     /// How many children still read each slot: it stays when its owner gives it up.
-    holds: Vec<u8>,
+    holds: Vec<u16>,
     /// The sum of `holds` of each segment: such segments cannot be emptied.
-    held: Vec<u16>,
+    held: Vec<u32>,
+    most_holds: u16,
     /// Writes in flight into each segment: it must not be used again before they are over.
     busy: Vec<u8>,
     empty: Vec<u32>,
+    openings: Openings,
     /// The segment being filled and how many of its slots were handed out.
     open: Option<(u32, u32)>,
     taken: u64,
+}
+
+/// How often each segment was opened. Says nothing of where things stand, and shows nothing.
+struct Openings(Vec<u64>);
+
+impl std::fmt::Debug for Openings {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Ok(())
+    }
 }
 
 impl Slots {
@@ -39,9 +50,11 @@ impl Slots {
             live: vec![0; segments as usize],
             holds: vec![0; (segments * SEGMENT_SLOTS) as usize],
             held: vec![0; segments as usize],
+            most_holds: u16::MAX,
             busy: vec![0; segments as usize],
             // Segment 0 holds slot 0, so it is left out. Low numbers are used first.
             empty: (1..segments).rev().collect(),
+            openings: Openings(vec![0; segments as usize]),
             open: None,
             taken: 0,
         }
@@ -77,7 +90,11 @@ impl Slots {
         }
         let (segment, used) = match self.open {
             Some((segment, used)) if used < SEGMENT_SLOTS => (segment, used),
-            _ => (self.empty.pop()?, 0),
+            _ => {
+                let segment = self.empty.pop()?;
+                self.openings.0[segment as usize] += 1;
+                (segment, 0)
+            }
         };
         let first = segment * SEGMENT_SLOTS + used;
         for (slot, &page) in (first..).zip(pages) {
@@ -89,6 +106,12 @@ impl Slots {
         self.taken += u64::from(count);
         self.open = Some((segment, used + count));
         Some(first)
+    }
+
+    /// How often the segment of `slot` was opened to be filled. A slot is written once per opening.
+    #[must_use]
+    pub fn opening(&self, slot: Slot) -> u64 {
+        self.openings.0[(slot / SEGMENT_SLOTS) as usize]
     }
 
     /// A write into the segment of `slot` is over.
@@ -112,10 +135,18 @@ impl Slots {
 
     /// One more child reads the slot: false when there are too many of them.
     pub fn hold(&mut self, slot: Slot) -> bool {
-        let Some(more) = self.holds[slot as usize].checked_add(1) else { return false };
-        self.holds[slot as usize] = more;
+        if self.holds[slot as usize] == self.most_holds {
+            return false;
+        }
+        self.holds[slot as usize] += 1;
         self.held[(slot / SEGMENT_SLOTS) as usize] += 1;
         true
+    }
+
+    /// From now on so many children at most may read one slot.
+    #[cfg(test)]
+    pub(crate) fn set_most_holds(&mut self, most: u16) {
+        self.most_holds = most;
     }
 
     /// A child reads the slot no longer.
@@ -192,6 +223,20 @@ mod tests {
         slots.written(first);
         slots.written(second);
         assert_eq!((slots.empty_segments(), slots.taken()), (2, 0));
+    }
+
+    #[test]
+    fn no_slot_is_written_twice_in_one_opening() {
+        let mut slots = Slots::new(3);
+        let mut written = std::collections::BTreeSet::new();
+        for round in 0..300 {
+            let count = slots.room_for_run().min(1 + round % 64);
+            let run = slots.take_run(&vec![7; count as usize]).unwrap();
+            assert!((run..run + count).all(|slot| written.insert((slot, slots.opening(slot)))));
+            (run..run + count).for_each(|slot| slots.give_up(slot));
+            slots.written(run);
+        }
+        assert!(written.iter().any(|&(_, opening)| opening > 10));
     }
 
     #[test]

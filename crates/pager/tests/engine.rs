@@ -6,11 +6,14 @@
 use overdrive_base::rng::Rng;
 use overdrive_pager::engine::{Config, Engine, EngineError, StoreFaults};
 use overdrive_pager::pool::Compress;
+use overdrive_pager::seal::{KEY_BYTES, Seal};
 use overdrive_pager::stats::{Stat, Stats};
 use overdrive_sys::page_map::anonymous_pages;
 use overdrive_sys::region::Region;
+use overdrive_sys::secret::Secret;
 use overdrive_sys::uffd::PAGE;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -38,6 +41,14 @@ fn under_an_engine(
     store_faults: Option<StoreFaults>,
     work: impl FnOnce(&Region, &Stats),
 ) {
+    let change = |config: &mut Config| {
+        (config.store_bytes, config.compress, config.store_faults) = (store_bytes, compress, store_faults);
+    };
+    under(name, change, |region, stats, _| work(region, stats));
+}
+
+/// The same with a configuration that `change` has the last word on; `work` sees the store as well.
+fn under(name: &str, change: impl FnOnce(&mut Config), work: impl FnOnce(&Region, &Stats, &File)) {
     let store = OpenOptions::new()
         .read(true)
         .write(true)
@@ -46,19 +57,22 @@ fn under_an_engine(
         .open(env!("CARGO_TARGET_TMPDIR"))
         .unwrap();
     let region = Region::new(PAGES).unwrap();
-    let config = Config {
+    let seen = store.try_clone().unwrap();
+    let mut config = Config {
         budget_bytes: BUDGET,
         store,
-        store_bytes,
+        store_bytes: 256 * MIB,
         managed_bytes_max: 4 * BUDGET,
         seed: 42,
         spin: Duration::ZERO,
         stats: Stats::default(),
-        compress,
-        store_faults,
+        compress: Compress::Off,
+        seal: None,
+        store_faults: None,
         writes_per_day_bytes: None,
         notify: None,
     };
+    change(&mut config);
     let mut engine = match Engine::new(config) {
         Ok(engine) => engine,
         Err(error @ (EngineError::Userfault(_) | EngineError::NoMove)) => {
@@ -73,7 +87,7 @@ fn under_an_engine(
             let mut engine = engine;
             engine.serve(&stop).unwrap();
         });
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&region, &stats)));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&region, &stats, &seen)));
         // What is in flight comes to its end first.
         std::thread::sleep(Duration::from_millis(50));
         stop.store(true, Ordering::Relaxed);
@@ -163,6 +177,62 @@ fn compressed_pages_survive_and_make_room_for_others() {
     });
 }
 
+#[test]
+fn a_page_is_smaller_by_zstandard_and_survives() {
+    let name = "a_page_is_smaller_by_zstandard_and_survives";
+    let expanded = |compress| {
+        let mut expanded = 0;
+        under_an_engine(name, 256 * MIB, compress, None, |region, stats| {
+            // Letters: LZ4 finds nothing that repeats, Zstandard needs less than a byte for each.
+            for page in 0..PAGES {
+                for word in 1..512 {
+                    let letters = content(page, word as u64) & 0x0f0f_0f0f_0f0f_0f0f | 0x6060_6060_6060_6060;
+                    region.write(page, word, letters);
+                }
+                (0..512)
+                    .step_by(64)
+                    .for_each(|word| region.write(page, word, content(page, 0) ^ word as u64));
+            }
+            read_and_write_at_random(region);
+            expanded = stats.get(Stat::Expands);
+        });
+        expanded
+    };
+    let zstd = expanded(Compress::Zstd);
+    assert!(zstd == 0 || zstd > 10_000, "{zstd}");
+    assert_eq!(expanded(Compress::Lz4), 0);
+}
+
+/// Pages that all hold the same words, which are looked for on the store.
+#[test]
+fn what_lies_on_the_store_can_be_read_there_unless_it_is_encrypted() {
+    const SECRET: [u8; 8] = *b"overtsec";
+    let name = "what_lies_on_the_store_can_be_read_there_unless_it_is_encrypted";
+    let found = |seal: Option<Seal>| {
+        let mut found = None;
+        let change = |config: &mut Config| config.seal = seal;
+        under(name, change, |region, stats, store| {
+            for page in 0..PAGES {
+                (0..512).for_each(|word| region.write(page, word, u64::from_le_bytes(SECRET)));
+                region.write(page, 0, content(page, 0));
+                region.write(page, 64, content(page, 0) ^ 64);
+            }
+            read_and_write_at_random(region);
+            assert!(stats.get(Stat::Loads) > 10_000 && stats.get(Stat::Lost) == 0);
+            assert_eq!(stats.get(Stat::StoreErrors), 0);
+            // Past direct I/O, which wants aligned memory.
+            let bytes = std::fs::read(format!("/proc/self/fd/{}", store.as_raw_fd())).unwrap();
+            assert!(bytes.len() as u64 > BUDGET);
+            found = Some(bytes.chunks_exact(8).filter(|word| **word == SECRET).count());
+        });
+        found
+    };
+    let Some(plain) = found(None) else { return };
+    assert!(plain > PAGES * 100, "{plain} words in the open");
+    let key = Secret::new(|| [0x5au8; KEY_BYTES]).unwrap();
+    assert_eq!(found(Some(Seal::new(&key).unwrap())), Some(0));
+}
+
 /// What does not compress costs no memory and next to no tries.
 #[test]
 fn random_pages_pass_the_compressed_tier_by() {
@@ -243,13 +313,13 @@ fn a_full_store_keeps_everything_in_what_there_is() {
 
 #[test]
 fn a_store_that_fails_now_and_then_loses_nothing() {
-    let faults = StoreFaults::new(11, 20_000, 100_000, 0);
-    under_an_engine(
-        "a_store_that_fails_now_and_then_loses_nothing",
-        256 * MIB,
-        Compress::Off,
-        Some(faults),
-        |region, stats| {
+    // Once as it is, once encrypted.
+    for seal in [None, Some([0x77; KEY_BYTES])] {
+        let change = |config: &mut Config| {
+            config.store_faults = Some(StoreFaults::new(11, 20_000, 100_000, 0));
+            config.seal = seal.map(|key| Seal::new(&Secret::new(|| key).unwrap()).unwrap());
+        };
+        under("a_store_that_fails_now_and_then_loses_nothing", change, |region, stats, _| {
             fill(region);
             let mut rng = Rng::new(4);
             let (mut versions, end) = (vec![0; PAGES], Instant::now() + Duration::from_secs(300));
@@ -263,6 +333,6 @@ fn a_store_that_fails_now_and_then_loses_nothing() {
             (0..PAGES).for_each(|page| check(region, page, versions[page]));
             assert!(stats.get(Stat::StoreErrors) > 10);
             assert_eq!(stats.get(Stat::Lost), 0);
-        },
-    );
+        });
+    }
 }

@@ -3,8 +3,10 @@
 use crate::{api, fork, ground};
 use overdrive_pager::engine::{Config, Engine, Notice, StoreFaults};
 use overdrive_pager::pool::Compress;
+use overdrive_pager::seal::{KEY_BYTES, Seal};
 use overdrive_pager::stats::Stats;
 use overdrive_sys::affinity::{allowed_cpus, pin_current_thread};
+use overdrive_sys::secret::Secret;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -13,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// `budget=BYTES,store_bytes=BYTES,dir=ABSOLUTE_DIR[,spin_us=N][,avoid=CPU:CPU...][,day=BYTES]
-/// [,compress=off|auto|lz4]`, and for tests `fail=SEED:READS:WRITES:BAD[:END]`: of a million reads, writes
-/// and places so many fail, and after END reads the engine does.
+/// [,compress=off|auto|lz4|zstd][,encrypt=yes]`, and for tests `fail=SEED:READS:WRITES:BAD[:END]`: of a
+/// million reads, writes and places so many fail, and after END reads the engine does.
 pub(crate) const VARIABLE: &str = "OVERDRIVE_EXTEND";
 
 /// How much may be under the pager: addresses for this are set aside, memory only as it is used.
@@ -33,6 +35,7 @@ pub(crate) struct Setup {
     /// CPUs that the engine leaves to others if it can: those interrupted by the store's disk.
     avoid: Vec<usize>,
     compress: Compress,
+    encrypt: bool,
     store_faults: Option<StoreFaults>,
     /// The most that is written to the store in a day.
     writes_per_day_bytes: Option<u64>,
@@ -42,7 +45,7 @@ impl Setup {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (mut budget, mut store, mut dir, mut spin_us) = (None, None, None, SPIN_US);
         let (mut avoid, mut store_faults, mut writes_per_day_bytes) = (Vec::new(), None, None);
-        let mut compress = Compress::Auto;
+        let (mut compress, mut encrypt) = (Compress::Auto, false);
         for part in text.split(',') {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| format!("{VARIABLE}: '{part}' has no value"))?;
@@ -54,6 +57,8 @@ impl Setup {
                 "day" => writes_per_day_bytes = Some(number()?),
                 "avoid" => avoid = parse_cpus(value)?,
                 "compress" => compress = parse_compress(value)?,
+                "encrypt" if value == "yes" => encrypt = true,
+                "encrypt" => return Err(format!("{VARIABLE}: encrypt={value} is not yes")),
                 "fail" => store_faults = Some(parse_faults(value)?),
                 "dir" if value.starts_with('/') => dir = Some(PathBuf::from(value)),
                 "dir" => return Err(format!("{VARIABLE}: dir={value} is not absolute")),
@@ -69,6 +74,7 @@ impl Setup {
             spin: Duration::from_micros(spin_us),
             avoid,
             compress,
+            encrypt,
             store_faults,
             writes_per_day_bytes,
         })
@@ -87,6 +93,7 @@ impl Setup {
             spin: Duration::from_micros(SPIN_US),
             avoid: Vec::new(),
             compress: Compress::Auto,
+            encrypt: false,
             store_faults: None,
             writes_per_day_bytes: None,
         })
@@ -104,6 +111,7 @@ impl Setup {
             spin: self.spin,
             stats: if self.counted { stats_in(&self.dir)? } else { Stats::default() },
             compress: self.compress,
+            seal: if self.encrypt { Some(seal()?) } else { None },
             store_faults: self.store_faults,
             writes_per_day_bytes: self.writes_per_day_bytes,
             notify: Some(tell),
@@ -150,7 +158,8 @@ fn parse_compress(value: &str) -> Result<Compress, String> {
         "off" => Ok(Compress::Off),
         "auto" => Ok(Compress::Auto),
         "lz4" => Ok(Compress::Lz4),
-        _ => Err(format!("{VARIABLE}: compress={value} is not off, auto or lz4")),
+        "zstd" => Ok(Compress::Zstd),
+        _ => Err(format!("{VARIABLE}: compress={value} is not off, auto, lz4 or zstd")),
     }
 }
 
@@ -252,6 +261,18 @@ fn stats_in(dir: &Path) -> Result<Stats, String> {
     Stats::create(&file).map_err(|error| told(&error))
 }
 
+/// Encryption with a key that is made here, is known to nobody else, and ends with this process.
+fn seal() -> Result<Seal, String> {
+    let told = |error: &dyn std::fmt::Display| format!("a key that stays in memory: {error}");
+    let mut key = Secret::new(|| [0; KEY_BYTES]).map_err(|errno| told(&errno))?;
+    // SAFETY: the buffer is valid for its length.
+    let got = unsafe { libc::getrandom(key.as_mut_ptr().cast(), KEY_BYTES, 0) };
+    if got != KEY_BYTES as isize {
+        return Err(told(&std::io::Error::last_os_error()));
+    }
+    Seal::new(&key).map_err(|errno| told(&errno))
+}
+
 /// Different in each process, so that nobody can prepare contents whose marks are equal.
 fn seed() -> u64 {
     let mut bytes = [0u8; 8];
@@ -288,7 +309,8 @@ mod tests {
             ("budget=x,store_bytes=1,dir=/", "budget=x is no number"),
             ("budget=1,store_bytes=1,dir=x", "not absolute"),
             ("avoid=1:x", "is not CPU"),
-            ("compress=1", "is not off, auto or lz4"),
+            ("compress=1", "is not off, auto, lz4 or zstd"),
+            ("encrypt=1", "is not yes"),
             ("colour=1", "unknown key 'colour'"),
             ("fail=1:2:3", "is not SEED"),
             ("", "'' has no value"),

@@ -26,6 +26,7 @@ pub mod poll;
 pub mod region;
 pub mod relay;
 pub mod ring;
+pub mod secret;
 pub mod shared_words;
 pub mod swap;
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub mod uffd;
 pub mod usage;
 pub mod vm_counters;
 pub mod volume;
+pub mod zstd;
 
 /// An errno as the kernel gave it.
 pub type Errno = rustix::io::Errno;

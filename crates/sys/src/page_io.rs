@@ -51,6 +51,8 @@ pub struct PageIo {
     /// One list of pieces for each write, where it stays while the kernel may read it.
     pieces: Vec<Vec<libc::iovec>>,
     writing: Vec<bool>,
+    /// Copies of what is to be written, a slot for each write; none while frames are written as they are.
+    copies: Option<Arena>,
     armed: Vec<u32>,
     enabled: bool,
 }
@@ -91,9 +93,49 @@ impl PageIo {
             offsets: vec![0; slots as usize],
             pieces: (0..writes).map(|_| Vec::with_capacity(pieces)).collect(),
             writing: vec![false; writes as usize],
+            copies: None,
             armed: Vec::new(),
             enabled: false,
         })
+    }
+
+    /// From now on each write has a copy of its own ([`PageIo::copy_mut`]), of up to `bytes` bytes.
+    ///
+    /// # Errors
+    /// ENOMEM when the memory is not to be had.
+    pub fn keep_copies(&mut self, bytes: usize) -> Result<(), Errno> {
+        let copies = Arena::small(self.writing.len(), bytes)?;
+        let (base, length) = copies.extent();
+        // SAFETY: keeps our own memory out of children, which would each get a copy: it is pinned.
+        unsafe { rustix::mm::madvise(base, length, rustix::mm::Advice::LinuxDontFork)? };
+        self.copies = Some(copies);
+        Ok(())
+    }
+
+    /// The copy of a write, to be filled before [`PageIo::write_copy`].
+    ///
+    /// # Panics
+    /// While that write is in flight, or without [`PageIo::keep_copies`]: a defect of the caller.
+    pub fn copy_mut(&mut self, token: u32) -> &mut [u8] {
+        assert!(!self.writing[token as usize], "write {token} is in flight");
+        self.copies.as_mut().expect("copies are kept").slot_mut(token as usize)
+    }
+
+    /// Queues a write of the first `length` bytes of its copy at `offset` of the file.
+    ///
+    /// # Errors
+    /// ENOSPC when the queue is full.
+    ///
+    /// # Panics
+    /// When the token is in use or there is no such copy: a defect of the caller.
+    pub fn write_copy(&mut self, token: u32, offset: u64, length: u32) -> Result<(), Errno> {
+        let address = self.copy_mut(token)[..length as usize].as_ptr();
+        let entry = opcode::Write::new(Fd(self.file.as_raw_fd()), address, length)
+            .offset(offset)
+            .build()
+            .user_data(KIND_WRITE | u64::from(token));
+        self.writing[token as usize] = true;
+        self.push(&entry)
     }
 
     /// Asks to be told, by `number`, whenever `messages` has something to read. Asking again does nothing.
@@ -175,8 +217,8 @@ impl PageIo {
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> Result<(), Errno> {
-        // SAFETY: landing slots, lists of pieces and frames stay where they are until the completion is
-        // reaped: `reading` and `writing` say so for the first two, the caller of `write` for the third.
+        // SAFETY: landing slots, copies, lists of pieces and frames stay where they are until the completion
+        // is reaped: `reading` and `writing` say so for all but the last, the caller of `write` for those.
         if unsafe { self.ring.submission().push(entry) }.is_ok() {
             return Ok(());
         }
@@ -249,8 +291,7 @@ impl PageIo {
         self.landing.as_mut().expect("taken only on drop").slot_mut(slot as usize)
     }
 
-    /// Where in the file the last read of a landing slot began, and what it brought, to be tampered with by
-    /// a test.
+    /// Where in the file the last read of a landing slot began, and what it brought, to be changed in place.
     ///
     /// # Panics
     /// While the slot is being read into.
@@ -260,11 +301,12 @@ impl PageIo {
         (self.offsets[slot as usize], landing.slot_mut(slot as usize))
     }
 
-    /// The addresses of the landing slots.
+    /// The addresses of the landing slots and of the copies.
     #[must_use]
-    pub fn landing_extent(&self) -> std::ops::Range<u64> {
-        let (base, length) = self.landing.as_ref().expect("taken only on drop").extent();
-        base as u64..base as u64 + length as u64
+    pub fn extents(&self) -> Vec<std::ops::Range<u64>> {
+        let arenas = [&self.landing, &self.copies].into_iter().flatten();
+        let range = |(base, length): (*mut std::ffi::c_void, usize)| base as u64..base as u64 + length as u64;
+        arenas.map(|arena| range(arena.extent())).collect()
     }
 
     /// Whether anything but the watching is in flight.
@@ -289,6 +331,7 @@ impl Drop for PageIo {
         }
         if self.writing.contains(&true) {
             std::mem::forget(std::mem::take(&mut self.pieces));
+            std::mem::forget(self.copies.take());
         }
     }
 }

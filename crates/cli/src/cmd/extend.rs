@@ -93,6 +93,9 @@ fn start_and_wait(
             settings.push(format!(",day={bytes}"));
         }
         settings.push(format!(",compress={}", flags.compress.name()));
+        if flags.encrypt {
+            settings.push(",encrypt=yes");
+        }
         if !plan.store.interrupted_cpus.is_empty() {
             let cpus: Vec<_> = plan.store.interrupted_cpus.iter().map(u32::to_string).collect();
             settings.push(format!(",avoid={}", cpus.join(":")));

@@ -122,9 +122,16 @@ fn what_cannot_work_is_refused_in_one_line_before_the_program_starts() {
         assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{words:?}: {error}");
         assert!(error.contains(words[0]) && error.contains(told), "{words:?}: {error}");
     }
-    let capped = ["--dram", "64MiB", "--backend", "swap", "--max-writes-per-day", "1GiB"];
-    let (code, _, error) = extend(&capped, folder.path(), &touch);
-    assert!(code == 2 && error.contains("knows no --max-writes-per-day"), "{error}");
+    for (words, told) in [
+        (&["--max-writes-per-day", "1GiB"][..], "knows no --max-writes-per-day"),
+        (&["--encrypt"], "does not encrypt"),
+        (&["--compress", "zstd"], "--compress zstd: the backend swap does not compress"),
+    ] {
+        let swap = [&["--dram", "64MiB", "--backend", "swap"][..], words].concat();
+        let (code, _, error) = extend(&swap, folder.path(), &touch);
+        assert_eq!((code, error.lines().count()), (2, 1), "{error}");
+        assert!(error.contains(told) || error.contains("backend swap: "), "{error}");
+    }
     let full = format!("{store}:9000TiB");
     let (code, _, error) = extend(&["--dram", "64MiB"], Path::new(&full), &touch);
     assert!(code == 2 && error.contains("no room for"), "{error}");
@@ -400,11 +407,11 @@ struct Redis {
 }
 
 impl Redis {
-    fn start(store: &Path, place: &Path, stats: &Path, compress: &str) -> Self {
+    fn start(store: &Path, place: &Path, stats: &Path, words: &[&str]) -> Self {
         let socket = place.join("socket");
         let mut run = Command::new(env!("CARGO_BIN_EXE_overdrive"));
-        run.args(["extend", "--backend", "pager", "--dram", "96MiB", "--compress", compress, "--stats"]);
-        run.arg(stats).arg("--store").arg(store).args([
+        run.args(["extend", "--backend", "pager", "--dram", "96MiB"]).args(words);
+        run.arg("--stats").arg(stats).arg("--store").arg(store).args([
             "--",
             "redis-server",
             "--port",
@@ -443,25 +450,39 @@ impl Redis {
 fn redis_saves_a_correct_dump_from_more_memory_than_its_budget() {
     redis_saves_and_loads(
         "extend::redis_saves_a_correct_dump_from_more_memory_than_its_budget",
-        "off",
+        &["--compress", "off"],
         "written",
     );
 }
 
 #[test]
 fn redis_saves_a_correct_dump_from_compressed_memory() {
-    redis_saves_and_loads("extend::redis_saves_a_correct_dump_from_compressed_memory", "auto", "expands");
+    redis_saves_and_loads(
+        "extend::redis_saves_a_correct_dump_from_compressed_memory",
+        &["--compress", "auto"],
+        "expands",
+    );
+}
+
+/// What does not fit in memory compressed lies encrypted on the store.
+#[test]
+fn redis_saves_a_correct_dump_from_an_encrypted_store() {
+    redis_saves_and_loads(
+        "extend::redis_saves_a_correct_dump_from_an_encrypted_store",
+        &["--compress", "off", "--encrypt"],
+        "written",
+    );
 }
 
 /// A dump is saved under writes and loaded again. `counter` shows that the pager had to work for it.
-fn redis_saves_and_loads(name: &str, compress: &str, counter: &str) {
+fn redis_saves_and_loads(name: &str, words: &[&str], counter: &str) {
     let (store, place) = (folder(), folder());
     if !has(name, "redis-server") || !has(name, "redis-cli") {
         return;
     }
     let Some(_swap_is_off) = can_page(name, store.path()) else { return };
     let stats = place.path().join("stats.json");
-    let redis = Redis::start(store.path(), place.path(), &stats, compress);
+    let redis = Redis::start(store.path(), place.path(), &stats, words);
     // 1 KiB values, in all about twice the budget.
     let fill = "math.randomseed(7) for i = 1, 160000 do local t = {} for j = 1, 8 do \
                 t[j] = string.format('%08x', math.random(0, 2147483646)) end \
@@ -486,7 +507,7 @@ fn redis_saves_and_loads(name: &str, compress: &str, counter: &str) {
     assert!(process[counter].as_u64().unwrap() > 10_000, "{process}");
     // Without the late key the loaded dump is what stood there.
     std::fs::remove_file(place.path().join("socket")).ok();
-    let again = Redis::start(store.path(), place.path(), &stats, compress);
+    let again = Redis::start(store.path(), place.path(), &stats, words);
     assert_eq!(again.ask(&["get", "key:77777"]), value);
     assert_eq!(again.ask(&["dbsize"]), "160000");
     assert_eq!(again.ask(&["debug", "digest"]), digest);

@@ -6,7 +6,8 @@
 //! it; the slots are held for it even when the parent writes on. Evicting from a child is not possible from
 //! here: what it brings back counts against the budget until it ends.
 
-use super::load::READ_AGAIN;
+use super::load::{READ_AGAIN, opened};
+use super::notice::TOO_MANY_CHILDREN;
 use super::{Engine, Load};
 use crate::platform::{AsFd, Descriptor, Instant, Message, Userfault};
 use crate::space::Space;
@@ -75,10 +76,10 @@ impl Engine {
                 }
                 State::Compressed if !self.is_written(page) => {
                     let cell = self.table.place(page);
-                    self.hold_for(&mut table, page, cell);
+                    self.hold_for(&space, &mut table, page, cell);
                 }
                 State::Staged | State::Stored | State::Loading | State::Compressed => {
-                    self.hold_for(&mut table, page, None);
+                    self.hold_for(&space, &mut table, page, None);
                 }
                 // In place in both, empty or lost in both. The copy on the store is the parent's own
                 // business.
@@ -97,11 +98,14 @@ impl Engine {
 
     /// What a child may read stays for it: a cell of the compressed tier, or else the page's slot. With too
     /// many children it is lost to this one. A child's page has a slot only while it holds it.
-    fn hold_for(&mut self, table: &mut Table, page: u32, cell: Option<u32>) {
+    fn hold_for(&mut self, space: &Space, table: &mut Table, page: u32, cell: Option<u32>) {
         let (held, state) = match cell {
             Some(cell) => (self.pool.hold(cell), State::Compressed),
             None => (self.slots.hold(table.slot(page)), State::Stored),
         };
+        if !held {
+            self.note_loss(space.address(page).unwrap_or(0), table.slot(page), TOO_MANY_CHILDREN);
+        }
         if cell.is_some() || !held {
             table.set_slot(page, 0);
         }
@@ -199,11 +203,11 @@ impl Engine {
             (State::Stored, Some(page)) => self.load_for(child, page, address),
             (State::Compressed, Some(page)) => self.expand_for(child, page, address),
             (State::Loading, _) => {}
-            (State::Lost, _) => {
-                if child.userfault.poison(address, PAGE).is_err_and(|errno| errno == Errno::AGAIN) {
-                    child.parked.push_back(address);
-                }
-            }
+            (State::Lost, _) => match child.userfault.poison(address, PAGE) {
+                Ok(_) | Err(Errno::EXIST) => drop(child.userfault.wake(address, PAGE)),
+                Err(Errno::AGAIN) => child.parked.push_back(address),
+                Err(_) => {}
+            },
             // Empty, grown in place, or in place but given up without a word: zeroes, unless it is there.
             _ => match child.userfault.zero(address, PAGE) {
                 Ok(_) => child.pages += 1,
@@ -270,7 +274,7 @@ impl Engine {
             return;
         }
         let Some(address) = child.space.address(page) else { return };
-        let content = &self.io.landing(landing)[..PAGE as usize];
+        let content = opened(&mut self.io, self.seal.as_ref(), &self.slots, landing, 0);
         if result != PAGE as i32 || mark_of(content, self.seed) != child.table.mark(page) {
             self.stats.add(Stat::StoreErrors, 1);
             let offset = u64::from(child.table.slot(page)) * PAGE;
@@ -281,7 +285,7 @@ impl Engine {
             }
             let slot = child.table.slot(page);
             child.table.set(page, State::Lost, None);
-            let _ = child.userfault.poison(address, PAGE);
+            child.parked.push_back(address);
             self.note_loss(address, slot, result);
             return;
         }
@@ -344,9 +348,9 @@ impl Engine {
         let mut table = child.table.prefix(child.table.len());
         for page in 0..table.len() {
             if matches!(table.state(page), State::Stored | State::Loading) {
-                self.hold_for(&mut table, page, None);
+                self.hold_for(&child.space, &mut table, page, None);
             } else if let Some(cell) = child.cell(page) {
-                self.hold_for(&mut table, page, Some(cell));
+                self.hold_for(&child.space, &mut table, page, Some(cell));
             }
         }
         self.last_child += 1;

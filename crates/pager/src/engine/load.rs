@@ -1,8 +1,9 @@
 //! From the store into place: reads, reading ahead, and what they bring.
 
 use super::{Engine, LANDING_PAGES, Load, Stream};
-use crate::platform::Instant;
-use crate::slots::SEGMENT_SLOTS;
+use crate::platform::{Instant, PageIo};
+use crate::seal::Seal;
+use crate::slots::{SEGMENT_SLOTS, Slots};
 use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
 use crate::table::{State, mark_of};
@@ -225,10 +226,10 @@ impl Engine {
         let (mut run, mut lost) = (load.pages.start..load.pages.start, Vec::new());
         let ahead = load.pages.len() > 1;
         for page in load.pages.clone() {
-            let index = (page - load.pages.start) as usize * PAGE as usize;
             let still = self.table.state(page) == State::Loading && self.table.place(page) == Some(slot);
+            let index = page - load.pages.start;
             let sound = still
-                && mark_of(&self.io.landing(slot)[index..index + PAGE as usize], self.seed)
+                && mark_of(opened(&mut self.io, self.seal.as_ref(), &self.slots, slot, index), self.seed)
                     == self.table.mark(page);
             if sound {
                 run = if run.is_empty() { page..page + 1 } else { run.start..page + 1 };
@@ -340,4 +341,22 @@ impl Engine {
             self.raise(address);
         }
     }
+}
+
+/// The page that a landing slot has at `index`, which was read just now and is looked at for the first time:
+/// opened, if it was sealed.
+pub(super) fn opened<'a>(
+    io: &'a mut PageIo,
+    seal: Option<&Seal>,
+    slots: &Slots,
+    landing: u32,
+    index: u32,
+) -> &'a [u8] {
+    let (offset, content) = io.landing_mut(landing);
+    let content = &mut content[index as usize * PAGE as usize..][..PAGE as usize];
+    if let Some(seal) = seal {
+        let slot = (offset / PAGE) as u32 + index;
+        seal.open(content, slot, slots.opening(slot));
+    }
+    content
 }

@@ -8,6 +8,7 @@
 use super::{Config, Engine, Limits};
 use crate::platform::Instant;
 use crate::pool::Compress;
+use crate::seal::{KEY_BYTES, Seal};
 use crate::sim::{FRAMES, Kernel, Memory, Standing, Told, content_of, kernel, page_of};
 use crate::slots::Slots;
 use crate::space::{BLOCK_PAGES, Space};
@@ -15,6 +16,7 @@ use crate::staging::Staging;
 use crate::stats::{Stat, Stats};
 use crate::table::{State, Table, mark_of};
 use overdrive_base::rng::Rng;
+use overdrive_sys::secret::Secret;
 use overdrive_sys::uffd::PAGE;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::fmt::Write;
@@ -49,8 +51,12 @@ struct Scope {
     children: usize,
     /// How often a long time passes, at most.
     passes: u32,
-    /// Whether there is a compressed tier.
-    compress: bool,
+    /// Whether there is a compressed tier, and of which kind.
+    compress: Compress,
+    /// Whether the store is encrypted.
+    seal: bool,
+    /// How many children may read one page; what others miss is lost to them. 0 for as many as there are.
+    holds: u16,
 }
 
 const PLAIN: Scope = Scope {
@@ -64,7 +70,9 @@ const PLAIN: Scope = Scope {
     pin: false,
     children: 0,
     passes: 0,
-    compress: false,
+    compress: Compress::Off,
+    seal: false,
+    holds: 0,
 };
 
 /// Tries every order of steps, shortest first, until `states` different states were seen or there are no more.
@@ -128,11 +136,35 @@ fn every_order_with_children() {
 
 #[test]
 fn every_order_with_compressed_pages() {
-    let scope = Scope { compress: true, ..PLAIN };
+    let scope = Scope { compress: Compress::Auto, ..PLAIN };
     explore("one page", Scope { pages: 1, failures: 1, ..scope }, 4_000);
     explore("three pages", Scope { pages: 3, ..scope }, 5_000);
     explore("moved", Scope { remap: true, remove: true, passes: 1, ..scope }, 4_000);
     explore("a child", Scope { children: 2, ..scope }, 5_000);
+}
+
+#[test]
+fn every_order_with_an_encrypted_store() {
+    let scope = Scope { seal: true, ..PLAIN };
+    explore("failures", Scope { pages: 1, failures: 2, ..scope }, 2_000);
+    explore("a child", Scope { pages: 1, children: 1, ..scope }, 2_000);
+    explore("compressed", Scope { compress: Compress::Auto, ..scope }, 2_000);
+}
+
+#[test]
+fn a_page_that_too_many_children_read_is_lost_to_the_last_and_counted() {
+    let mut world = World::new(Scope { pages: 1, children: 3, holds: 2, ..PLAIN });
+    world.store(BASE, 1);
+    for _ in 0..3 {
+        [Step::Fork(0, 0), Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
+    }
+    let page = world.engine.space.page(BASE).unwrap();
+    let state = |child: &super::child::Child| child.table.state(page);
+    let states: Vec<_> = world.engine.children.iter().map(state).collect();
+    assert_eq!(states, [State::Stored, State::Stored, State::Lost]);
+    assert_eq!(world.engine.stats.get(Stat::Lost), 1);
+    assert_eq!(world.engine.stats.get(Stat::LossAddress), BASE);
+    world.settle();
 }
 
 #[test]
@@ -154,7 +186,9 @@ fn long_walks() {
             pin: rng.below(3) == 0,
             children: rng.below(4) as usize,
             passes: 10,
-            compress: seed % 2 == 0,
+            compress: [Compress::Off, Compress::Auto, Compress::Off, Compress::Zstd][seed as usize % 4],
+            seal: seed % 8 >= 4,
+            holds: u16::from(seed % 9 == 5),
         };
         let mut world = World::new(scope);
         let _ = write!(world.story, "seed {seed}, {scope:?}");

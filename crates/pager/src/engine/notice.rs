@@ -37,11 +37,19 @@ pub enum ReadFailure {
     Short,
     /// It brought other data than what was written.
     OtherData,
+    /// It is not tried: more children read the page than can be counted.
+    TooManyChildren,
 }
+
+/// Stands for [`ReadFailure::TooManyChildren`] among results: EUSERS.
+pub(super) const TOO_MANY_CHILDREN: i32 = -87;
 
 impl ReadFailure {
     /// From the result of reading one page: bytes or a negative errno.
     fn of(result: i32) -> Self {
+        if result == TOO_MANY_CHILDREN {
+            return Self::TooManyChildren;
+        }
         if result < 0 {
             return Self::Errno(Errno::from_raw_os_error(-result));
         }
@@ -72,6 +80,7 @@ impl fmt::Display for ReadFailure {
             Self::Errno(errno) => write!(f, "failed with {errno}"),
             Self::Short => f.write_str("gave back a part of it only"),
             Self::OtherData => f.write_str("gave back other data than was written"),
+            Self::TooManyChildren => f.write_str("is read by too many children for one more"),
         }
     }
 }
@@ -136,7 +145,12 @@ mod tests {
         let lost = |result| {
             Notice::Lost { address: 0x7000, offset: 8192, failure: ReadFailure::of(result) }.to_string()
         };
-        for (result, words) in [(-5, "nput/output error"), (100, "a part of it"), (4096, "other data")] {
+        for (result, words) in [
+            (-5, "nput/output error"),
+            (100, "a part of it"),
+            (4096, "other data"),
+            (TOO_MANY_CHILDREN, "too many children"),
+        ] {
             let line = lost(result);
             assert!(
                 line.contains("0x7000") && line.contains("offset 8192") && line.contains(words),

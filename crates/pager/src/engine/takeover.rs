@@ -6,6 +6,7 @@
 
 use super::{Engine, Limits, TICK};
 use crate::platform::{Instant, anonymous_pages, for_each_anonymous};
+use crate::seal::Seal;
 use crate::stats::Stat;
 use overdrive_sys::uffd::PAGE;
 use std::ops::Range;
@@ -43,7 +44,8 @@ impl Engine {
     /// From now on takes over the memory of this process as it nears the budget, except for `exclude` and
     /// what the engine itself needs.
     pub fn watch_process(&mut self, exclude: &[Range<u64>]) {
-        let own = [self.frames.extent(), self.trash.extent(), self.io.landing_extent(), self.pool.extent()];
+        let own = [self.frames.extent(), self.trash.extent(), self.pool.extent()];
+        let own = own.into_iter().chain(self.io.extents()).chain(self.seal.as_ref().map(Seal::extent));
         let now = Instant::now();
         self.takeover = Some(Takeover {
             exclude: exclude.iter().cloned().chain(own).collect(),

@@ -59,13 +59,27 @@ impl Engine {
         for (slot, &page) in (slot..).zip(&pages[..frames.len()]) {
             self.table.set_slot(page, slot);
         }
-        self.io.write(token, u64::from(slot) * PAGE, &self.frames, &frames)?;
+        self.hand_over(token, slot, &frames)?;
         if let Some(allowance) = &mut self.allowance {
             allowance.spend(frames.len() as u32);
         }
         self.free_runs.pop();
         self.runs[token as usize] = super::Run { frames, slot };
         Ok(true)
+    }
+
+    /// Queues a run of frames for the slots from `slot` on: as they are, or sealed copies. The frames keep
+    /// their plain content, from which a page can go back while it is written.
+    fn hand_over(&mut self, token: u32, slot: u32, frames: &[u32]) -> Result<(), Errno> {
+        let offset = u64::from(slot) * PAGE;
+        let Some(seal) = &self.seal else { return self.io.write(token, offset, &self.frames, frames) };
+        let opening = self.slots.opening(slot);
+        let copies = self.io.copy_mut(token).chunks_exact_mut(PAGE as usize);
+        for ((slot, &frame), copy) in (slot..).zip(frames).zip(copies) {
+            copy.copy_from_slice(self.frames.page(frame));
+            seal.seal(copy, slot, opening);
+        }
+        self.io.write_copy(token, offset, frames.len() as u32 * PAGE as u32)
     }
 
     pub(super) fn is_in(&self, page: u32, frame: u32) -> bool {

@@ -73,11 +73,21 @@ fn scratch() -> tempfile::TempDir {
 
 #[test]
 fn nothing_is_lost() {
-    let dir = scratch();
-    let seconds = number("OVERDRIVE_TORTURE_SECONDS", 10);
     let fail = std::env::var("OVERDRIVE_TORTURE_FAIL")
         .map_or(String::new(), |fail| format!(",compress=off,fail={fail}"));
-    let Some(child) = start("nothing_is_lost", "torture", dir.path(), &fail) else { return };
+    nothing_is_lost_with("nothing_is_lost", &fail);
+}
+
+#[test]
+fn nothing_is_lost_on_an_encrypted_store_behind_smaller_pages() {
+    let name = "nothing_is_lost_on_an_encrypted_store_behind_smaller_pages";
+    nothing_is_lost_with(name, ",compress=zstd,encrypt=yes");
+}
+
+fn nothing_is_lost_with(name: &str, more: &str) {
+    let dir = scratch();
+    let seconds = number("OVERDRIVE_TORTURE_SECONDS", 10);
+    let Some(child) = start(name, "torture", dir.path(), more) else { return };
     let pid = child.id();
     let status = wait(child, Duration::from_secs(seconds + 120));
     let stats = stats(dir.path(), pid);

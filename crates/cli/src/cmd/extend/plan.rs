@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use overdrive_base::size::{MIB, format_size};
 use overdrive_sys::memory_group::{Place, Version};
 use overdrive_sys::page_io::PageIo;
+use overdrive_sys::secret::Secret;
 use overdrive_sys::uffd::Userfault;
 use std::path::{Path, PathBuf};
 
@@ -88,11 +89,19 @@ impl Plan {
                 return Err(format!("{why}; wanted a store on another disk, or swapoff"));
             }
             check_kernel(&store)?;
+            if flags.encrypt {
+                check_key()?;
+            }
             library(flags.library.as_deref()).map(|library| Backend::Pager { library })
         };
         let swap = || -> Result<Backend, String> {
             if flags.max_writes_per_day.is_some() {
                 return Err("backend swap: the kernel knows no --max-writes-per-day".to_owned());
+            }
+            if flags.encrypt {
+                return Err("backend swap: the kernel does not encrypt what it swaps to a file; wanted the pager, or \
+                            swap on an encrypted device (cryptsetup with a random key) without --encrypt"
+                    .to_owned());
             }
             let place = Place::find().map_err(|error| format!("backend swap: {error}"))?;
             if overdrive_sys::relay::effective_user() != 0 {
@@ -111,10 +120,12 @@ impl Plan {
                 },
             },
         };
-        if flags.compress == CompressFlag::Lz4 && matches!(backend, Backend::Swap { .. }) {
+        let compresses = matches!(flags.compress, CompressFlag::Lz4 | CompressFlag::Zstd);
+        if compresses && matches!(backend, Backend::Swap { .. }) {
             refuse!(
-                "--compress lz4: the backend swap does not compress; wanted --compress auto, or zswap for the \
-                 whole machine (overdrive swap on --zswap on)"
+                "--compress {}: the backend swap does not compress; wanted --compress auto, or zswap for the \
+                 whole machine (overdrive swap on --zswap on)",
+                flags.compress.name()
             );
         }
         Ok(Self { program, dram_bytes, store, backend, reason })
@@ -165,6 +176,13 @@ fn check_kernel(store: &Store) -> Result<(), String> {
     let file = overdrive_sys::file::create_unnamed(&store.folder).map_err(|error| error.to_string())?;
     PageIo::new(file, 1, 4096, 1, 1).map(drop).map_err(|error| {
         format!("io_uring is refused ({error}); wanted kernel.io_uring_disabled=0 and no filter against it")
+    })
+}
+
+/// Whether a process of this user can keep a key where it is not swapped out.
+fn check_key() -> Result<(), String> {
+    Secret::new(|| [0u8; 64]).map(drop).map_err(|errno| {
+        format!("--encrypt: no page can be locked in memory for the key ({errno}); wanted a larger ulimit -l")
     })
 }
 
