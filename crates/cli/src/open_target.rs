@@ -161,12 +161,23 @@ fn open(spec: &str, path: &Path, writable: bool, access: &AccessFlags) -> Result
     let metadata = std::fs::metadata(path).map_err(|error| cannot_open(spec, &error))?;
     check_kind(spec, &metadata)?;
     let caching = if access.buffered { Caching::Buffered } else { Caching::Direct };
+    if !writable {
+        return open_for_reading(path, caching).map_err(|errno| refused_open(spec, path, errno).into());
+    }
+    open_with_consent(spec, path, caching, access.wipe)
+}
+
+/// A block device that the user named twice, for direct I/O and held exclusively; `spec` is how it is spoken
+/// of.
+pub(crate) fn open_device(spec: &str, path: &Path, wipe: bool) -> Result<File> {
+    open_with_consent(spec, path, Caching::Direct, wipe)
+}
+
+/// Opens for writing what the user consented to have written to.
+fn open_with_consent(spec: &str, path: &Path, caching: Caching, wipe: bool) -> Result<File> {
     // Look before opening for writing: opening alone changes nothing, but hazards deserve the better message.
     let reading = open_for_reading(path, caching).map_err(|errno| refused_open(spec, path, errno))?;
-    if !writable {
-        return Ok(reading);
-    }
-    check_hazards(spec, path, &reading, access.wipe)?;
+    check_hazards(spec, path, &reading, wipe)?;
     drop(reading);
     let consent = WriteConsent::given_for(path);
     open_for_writing(path, caching, &consent).map_err(|errno| match errno {

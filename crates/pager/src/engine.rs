@@ -12,6 +12,7 @@ use crate::stats::{Stat, Stats};
 use crate::table::{State, Table};
 use overdrive_hist::Histogram;
 use overdrive_sys::Errno;
+use overdrive_sys::parts::Parts;
 use overdrive_sys::uffd::PAGE;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -61,6 +62,9 @@ pub struct Config {
     pub budget_bytes: u64,
     /// The store: a file opened for direct I/O, nobody else's.
     pub store: File,
+    /// When the store is a device that others use too: the parts of it that are to be had. Offsets of the
+    /// store are then those of this engine's own stretch.
+    pub parts: Option<Parts>,
     /// How much of it may be used.
     pub store_bytes: u64,
     /// The most memory that can be under the pager.
@@ -278,15 +282,14 @@ impl Engine {
         let groups = (limits.total as u32).div_ceil(BLOCK_PAGES).max(4 * RELEASE_GROUPS);
         let frames = frames_for(groups, &userfault)?;
         let trash = frames_for(RELEASE_GROUPS, &trash_owner)?;
-        let segments = segments_in(config.store_bytes)?;
-        let io = io_for(config.store, config.seal.is_some())?;
+        let (io, slots) = store_for(config.store, config.parts, config.store_bytes, config.seal.is_some())?;
         let blocks = (config.managed_bytes_max / PAGE).div_ceil(u64::from(BLOCK_PAGES)).min(1 << 24) as u32;
         Ok(Self {
             page_map: PageMap::open().map_err(system("/proc/self/pagemap"))?,
             space: Space::new(blocks),
             table: Table::new(blocks * BLOCK_PAGES),
             queues: Queues::new(blocks),
-            slots: Slots::new(segments),
+            slots,
             staging: Staging::new(groups),
             pool: Pool::new(limits.budget, config.compress).map_err(system("compressed tier"))?,
             zero_mark: crate::table::mark_of(&[0; PAGE as usize], config.seed),
@@ -490,14 +493,23 @@ impl Engine {
     }
 }
 
-fn io_for(store: File, keeps_copies: bool) -> Result<PageIo, EngineError> {
+fn store_for(
+    store: File,
+    parts: Option<Parts>,
+    store_bytes: u64,
+    keeps_copies: bool,
+) -> Result<(PageIo, Slots), EngineError> {
     let system = |step| move |errno| EngineError::System { step, errno };
     let mut io = PageIo::new(store, LANDING_SLOTS, LANDING_BYTES, WRITES, SEGMENT_SLOTS as usize)
         .map_err(system("io_uring"))?;
     if keeps_copies {
         io.keep_copies(SEGMENT_SLOTS as usize * PAGE as usize).map_err(system("room to encrypt"))?;
     }
-    Ok(io)
+    let most_bytes = parts.as_ref().map_or(store_bytes, |parts| parts.most_bytes().min(store_bytes));
+    let segments = segments_in(most_bytes)?;
+    let slots = if parts.is_some() { Slots::without_room(segments) } else { Slots::new(segments) };
+    parts.into_iter().for_each(|parts| io.share(parts));
+    Ok((io, slots))
 }
 
 fn frames_for(groups: u32, userfault: &Userfault) -> Result<Frames, EngineError> {

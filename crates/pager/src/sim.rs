@@ -7,6 +7,7 @@
 use overdrive_sys::Errno;
 pub(crate) use overdrive_sys::page_io::Done;
 use overdrive_sys::page_map::Anonymous;
+use overdrive_sys::parts::Parts;
 pub(crate) use overdrive_sys::uffd::UserfaultError;
 use overdrive_sys::uffd::{Offers, PAGE};
 use std::cell::RefCell;
@@ -515,11 +516,19 @@ pub(crate) struct PageIo {
     landed: BTreeMap<u32, Vec<u8>>,
     offsets: BTreeMap<u32, u64>,
     copies: Vec<Vec<u8>>,
+    /// What can still be leased.
+    pub(crate) parts: Vec<Range<u64>>,
 }
 
 impl PageIo {
     pub(crate) fn new(_: File, _: u32, _: usize, _: u32, _: usize) -> Result<Self, Errno> {
-        Ok(Self { landed: BTreeMap::new(), offsets: BTreeMap::new(), copies: Vec::new() })
+        Ok(Self { landed: BTreeMap::new(), offsets: BTreeMap::new(), copies: Vec::new(), parts: Vec::new() })
+    }
+
+    pub(crate) fn share(&mut self, _: Parts) {}
+
+    pub(crate) fn lease(&mut self) -> Option<Range<u64>> {
+        self.parts.pop()
     }
 
     pub(crate) fn keep_copies(&mut self, bytes: usize) -> Result<(), Errno> {

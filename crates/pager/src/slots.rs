@@ -26,6 +26,8 @@ pub struct Slots {
     /// Writes in flight into each segment: it must not be used again before they are over.
     busy: Vec<u8>,
     empty: Vec<u32>,
+    /// Slots that may be used: as many as there are, unless the store is to be had in parts.
+    usable: u64,
     openings: Openings,
     /// The segment being filled and how many of its slots were handed out.
     open: Option<(u32, u32)>,
@@ -54,10 +56,31 @@ impl Slots {
             busy: vec![0; segments as usize],
             // Segment 0 holds slot 0, so it is left out. Low numbers are used first.
             empty: (1..segments).rev().collect(),
+            usable: u64::from(segments * SEGMENT_SLOTS),
             openings: Openings(vec![0; segments as usize]),
             open: None,
             taken: 0,
         }
+    }
+
+    /// A store of up to `segments` segments, of which none may be used before [`Slots::add`].
+    #[must_use]
+    pub fn without_room(segments: u32) -> Self {
+        Self { empty: Vec::new(), usable: 0, ..Self::new(segments) }
+    }
+
+    /// From now on these segments may be used too, as far as there are so many.
+    pub fn add(&mut self, segments: std::ops::Range<u32>) {
+        let segments = segments.start..segments.end.min(self.live.len() as u32);
+        self.usable += segments.len() as u64 * u64::from(SEGMENT_SLOTS);
+        // Segment 0 holds slot 0, so it is left out.
+        self.empty.extend(segments.filter(|&segment| segment != 0).rev());
+    }
+
+    /// Whether emptying segments would give room enough: half of what may be used is not needed.
+    #[must_use]
+    pub fn has_room_to_gain(&self) -> bool {
+        self.taken < self.usable / 2 && self.sparsest().is_some()
     }
 
     /// Slots in use.
@@ -237,6 +260,23 @@ mod tests {
             slots.written(run);
         }
         assert!(written.iter().any(|&(_, opening)| opening > 10));
+    }
+
+    #[test]
+    fn a_store_in_parts_has_what_was_added() {
+        let mut slots = Slots::without_room(5);
+        assert_eq!((slots.room_for_run(), slots.take_run(&[1])), (0, None));
+        slots.add(0..2);
+        let first = slots.take_run(&[1; 64]).unwrap();
+        assert_eq!((first, slots.room_for_run()), (64, 0), "slot 0 stays unused");
+        slots.written(first);
+        assert!(!slots.has_room_to_gain(), "no segment is worth emptying");
+        slots.add(2..99);
+        assert_eq!(slots.empty_segments(), 3);
+        let next = slots.take_run(&[2]).unwrap();
+        slots.written(next);
+        (first..first + 40).for_each(|slot| slots.give_up(slot));
+        assert!(slots.has_room_to_gain());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use overdrive_pager::pool::Compress;
 use overdrive_pager::seal::{KEY_BYTES, Seal};
 use overdrive_pager::stats::{Stat, Stats};
 use overdrive_sys::page_map::anonymous_pages;
+use overdrive_sys::parts::Parts;
 use overdrive_sys::region::Region;
 use overdrive_sys::secret::Secret;
 use overdrive_sys::uffd::PAGE;
@@ -61,6 +62,7 @@ fn under(name: &str, change: impl FnOnce(&mut Config), work: impl FnOnce(&Region
     let mut config = Config {
         budget_bytes: BUDGET,
         store,
+        parts: None,
         store_bytes: 256 * MIB,
         managed_bytes_max: 4 * BUDGET,
         seed: 42,
@@ -201,6 +203,36 @@ fn a_page_is_smaller_by_zstandard_and_survives() {
     let zstd = expanded(Compress::Zstd);
     assert!(zstd == 0 || zstd > 10_000, "{zstd}");
     assert_eq!(expanded(Compress::Lz4), 0);
+}
+
+/// Two engines on one file, each with half a dozen parts of it, one after the other more than its share.
+#[test]
+fn engines_that_share_a_store_do_not_meet() {
+    let name = "engines_that_share_a_store_do_not_meet";
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (store, leases) = (folder.path().join("store"), folder.path().join("leases"));
+    let bytes = 3 * 128 * MIB;
+    File::create(&store).unwrap().set_len(bytes).unwrap();
+    File::create(&leases).unwrap();
+    let change = |config: &mut Config| {
+        let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+        config.store = OpenOptions::new().read(true).write(true).custom_flags(direct).open(&store).unwrap();
+        let leases = OpenOptions::new().read(true).write(true).open(&leases).unwrap();
+        config.parts = Some(Parts::new(leases, bytes, u64::MAX));
+        config.store_bytes = bytes;
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                under(name, change, |region, stats, _| {
+                    fill(region);
+                    read_and_write_at_random(region);
+                    assert!(stats.get(Stat::Loads) > 10_000);
+                    assert_eq!((stats.get(Stat::Lost), stats.get(Stat::StoreErrors)), (0, 0));
+                });
+            });
+        }
+    });
 }
 
 /// Pages that all hold the same words, which are looked for on the store.

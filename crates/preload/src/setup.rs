@@ -6,7 +6,9 @@ use overdrive_pager::pool::Compress;
 use overdrive_pager::seal::{KEY_BYTES, Seal};
 use overdrive_pager::stats::Stats;
 use overdrive_sys::affinity::{allowed_cpus, pin_current_thread};
+use overdrive_sys::parts::Parts;
 use overdrive_sys::secret::Secret;
+use overdrive_sys::volume::device_bytes;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -15,8 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// `budget=BYTES,store_bytes=BYTES,dir=ABSOLUTE_DIR[,spin_us=N][,avoid=CPU:CPU...][,day=BYTES]
-/// [,compress=off|auto|lz4|zstd][,encrypt=yes]`, and for tests `fail=SEED:READS:WRITES:BAD[:END]`: of a
-/// million reads, writes and places so many fail, and after END reads the engine does.
+/// [,compress=off|auto|lz4|zstd][,encrypt=yes][,device=ABSOLUTE_PATH]`, and for tests
+/// `fail=SEED:READS:WRITES:BAD[:END]`: of a million reads, writes and places so many fail, and after END
+/// reads the engine does.
 pub(crate) const VARIABLE: &str = "OVERDRIVE_EXTEND";
 
 /// How much may be under the pager: addresses for this are set aside, memory only as it is used.
@@ -36,6 +39,8 @@ pub(crate) struct Setup {
     avoid: Vec<usize>,
     compress: Compress,
     encrypt: bool,
+    /// The store is a device that all processes of the run share, not a file of this one's own.
+    device: Option<PathBuf>,
     store_faults: Option<StoreFaults>,
     /// The most that is written to the store in a day.
     writes_per_day_bytes: Option<u64>,
@@ -45,7 +50,7 @@ impl Setup {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (mut budget, mut store, mut dir, mut spin_us) = (None, None, None, SPIN_US);
         let (mut avoid, mut store_faults, mut writes_per_day_bytes) = (Vec::new(), None, None);
-        let (mut compress, mut encrypt) = (Compress::Auto, false);
+        let (mut compress, mut encrypt, mut device) = (Compress::Auto, false, None);
         for part in text.split(',') {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| format!("{VARIABLE}: '{part}' has no value"))?;
@@ -61,7 +66,8 @@ impl Setup {
                 "encrypt" => return Err(format!("{VARIABLE}: encrypt={value} is not yes")),
                 "fail" => store_faults = Some(parse_faults(value)?),
                 "dir" if value.starts_with('/') => dir = Some(PathBuf::from(value)),
-                "dir" => return Err(format!("{VARIABLE}: dir={value} is not absolute")),
+                "device" if value.starts_with('/') => device = Some(PathBuf::from(value)),
+                "dir" | "device" => return Err(format!("{VARIABLE}: {key}={value} is not absolute")),
                 _ => return Err(format!("{VARIABLE}: unknown key '{key}'")),
             }
         }
@@ -75,6 +81,7 @@ impl Setup {
             avoid,
             compress,
             encrypt,
+            device,
             store_faults,
             writes_per_day_bytes,
         })
@@ -94,6 +101,7 @@ impl Setup {
             avoid: Vec::new(),
             compress: Compress::Auto,
             encrypt: false,
+            device: None,
             store_faults: None,
             writes_per_day_bytes: None,
         })
@@ -102,9 +110,14 @@ impl Setup {
     /// Builds the engine and starts its thread.
     pub(crate) fn start(self) -> Result<(), String> {
         ground::note_first_thread();
+        let (store, parts) = match &self.device {
+            Some(device) => shared_store(device, &self.dir, self.store_bytes)?,
+            None => (store_in(&self.dir)?, None),
+        };
         let config = Config {
             budget_bytes: self.budget_bytes,
-            store: store_in(&self.dir)?,
+            store,
+            parts,
             store_bytes: self.store_bytes,
             managed_bytes_max: MANAGED_BYTES_MAX,
             seed: seed(),
@@ -245,6 +258,21 @@ fn store_in(dir: &Path) -> Result<File, String> {
     direct.map_err(|error| format!("store in {}: {error}", dir.display()))
 }
 
+/// A device that `overdrive extend` holds and lets its programs open, with this process's parts of it.
+fn shared_store(device: &Path, dir: &Path, most_bytes: u64) -> Result<(File, Option<Parts>), String> {
+    let told = |error: &dyn std::fmt::Display| format!("store on {}: {error}", device.display());
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let opened = options.custom_flags(libc::O_DIRECT | libc::O_CLOEXEC).open(device);
+    let store = opened.map_err(|error| told(&error))?;
+    // Who takes the device for another run first asks for all of it, and is refused while this is open.
+    store.try_lock_shared().map_err(|error| told(&error))?;
+    let bytes = device_bytes(&store).map_err(|error| told(&error))?;
+    let leases = options.create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(dir.join("leases"));
+    let leases = leases.map_err(|error| told(&error))?;
+    Ok((store, Some(Parts::new(leases, bytes, most_bytes))))
+}
+
 fn stats_in(dir: &Path) -> Result<Stats, String> {
     let path = dir.join(format!("{}.stats", std::process::id()));
     let told = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
@@ -311,6 +339,7 @@ mod tests {
             ("avoid=1:x", "is not CPU"),
             ("compress=1", "is not off, auto, lz4 or zstd"),
             ("encrypt=1", "is not yes"),
+            ("device=sda", "device=sda is not absolute"),
             ("colour=1", "unknown key 'colour'"),
             ("fail=1:2:3", "is not SEED"),
             ("", "'' has no value"),

@@ -22,6 +22,7 @@ pub mod nvme;
 pub mod owner;
 pub mod page_io;
 pub mod page_map;
+pub mod parts;
 pub mod poll;
 pub mod region;
 pub mod relay;

@@ -7,6 +7,7 @@
 use crate::Errno;
 use crate::arena::Arena;
 use crate::frames::Frames;
+use crate::parts::Parts;
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -43,6 +44,8 @@ const KIND_NONE: u64 = 4 << 32;
 pub struct PageIo {
     ring: IoUring,
     file: File,
+    /// What of the file is ours, when others use it too.
+    parts: Option<Parts>,
     landing: Option<Arena>,
     registered: bool,
     reading: Vec<bool>,
@@ -87,6 +90,7 @@ impl PageIo {
         Ok(Self {
             ring,
             file,
+            parts: None,
             landing: Some(landing),
             registered,
             reading: vec![false; slots as usize],
@@ -97,6 +101,22 @@ impl PageIo {
             armed: Vec::new(),
             enabled: false,
         })
+    }
+
+    /// From now on the file is a device that others use as well: offsets are those of this process's stretch
+    /// of it, which begins empty.
+    pub fn share(&mut self, parts: Parts) {
+        self.parts = Some(parts);
+    }
+
+    /// Makes the stretch longer. The offsets that it adds; none when nothing is left, or when the file is
+    /// ours alone.
+    pub fn lease(&mut self) -> Option<std::ops::Range<u64>> {
+        self.parts.as_mut()?.lease()
+    }
+
+    fn place(&self, offset: u64) -> Result<u64, Errno> {
+        self.parts.as_ref().map_or(Ok(offset), |parts| parts.place(offset).ok_or(Errno::INVAL))
     }
 
     /// From now on each write has a copy of its own ([`PageIo::copy_mut`]), of up to `bytes` bytes.
@@ -124,14 +144,15 @@ impl PageIo {
     /// Queues a write of the first `length` bytes of its copy at `offset` of the file.
     ///
     /// # Errors
-    /// ENOSPC when the queue is full.
+    /// ENOSPC when the queue is full, EINVAL beyond what is leased of a shared file.
     ///
     /// # Panics
     /// When the token is in use or there is no such copy: a defect of the caller.
     pub fn write_copy(&mut self, token: u32, offset: u64, length: u32) -> Result<(), Errno> {
+        let place = self.place(offset)?;
         let address = self.copy_mut(token)[..length as usize].as_ptr();
         let entry = opcode::Write::new(Fd(self.file.as_raw_fd()), address, length)
-            .offset(offset)
+            .offset(place)
             .build()
             .user_data(KIND_WRITE | u64::from(token));
         self.writing[token as usize] = true;
@@ -167,18 +188,19 @@ impl PageIo {
     /// Queues a read of `length` bytes at `offset` of the file into a landing slot.
     ///
     /// # Errors
-    /// ENOSPC when the queue is full.
+    /// ENOSPC when the queue is full, EINVAL beyond what is leased of a shared file.
     ///
     /// # Panics
     /// When the slot is being read into already, or is too small: a defect of the caller.
     pub fn read(&mut self, slot: u32, offset: u64, length: u32) -> Result<(), Errno> {
         let landing = self.landing.as_ref().expect("taken only on drop");
         assert!(!self.reading[slot as usize] && length as usize <= landing.slot_bytes());
+        let place = self.place(offset)?;
         let (fd, address) = (Fd(self.file.as_raw_fd()), landing.slot_address(slot as usize) as *mut u8);
         let entry = if self.registered {
-            opcode::ReadFixed::new(fd, address, length, 0).offset(offset).build()
+            opcode::ReadFixed::new(fd, address, length, 0).offset(place).build()
         } else {
-            opcode::Read::new(fd, address, length).offset(offset).build()
+            opcode::Read::new(fd, address, length).offset(place).build()
         };
         self.push(&entry.user_data(KIND_READ | u64::from(slot)))?;
         self.reading[slot as usize] = true;
@@ -190,11 +212,12 @@ impl PageIo {
     /// file. The frames must keep their pages until it is over.
     ///
     /// # Errors
-    /// ENOSPC when the queue is full.
+    /// ENOSPC when the queue is full, EINVAL beyond what is leased of a shared file.
     ///
     /// # Panics
     /// When the token is in use or a frame is empty: a defect of the caller.
     pub fn write(&mut self, token: u32, offset: u64, frames: &Frames, list: &[u32]) -> Result<(), Errno> {
+        let place = self.place(offset)?;
         assert!(!std::mem::replace(&mut self.writing[token as usize], true), "write {token} is in flight");
         let pieces = &mut self.pieces[token as usize];
         pieces.clear();
@@ -210,7 +233,7 @@ impl PageIo {
             }
         }
         let entry = opcode::Writev::new(Fd(self.file.as_raw_fd()), pieces.as_ptr(), pieces.len() as u32)
-            .offset(offset)
+            .offset(place)
             .build()
             .user_data(KIND_WRITE | u64::from(token));
         self.push(&entry)

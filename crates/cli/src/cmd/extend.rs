@@ -3,6 +3,7 @@
 //! Everything is checked first: what cannot work is said in one line before the program starts. Then the
 //! program has the terminal, the signals and the exit code; this process waits, and takes down what it made.
 
+mod device;
 pub(crate) mod launch;
 pub(crate) mod plan;
 mod program;
@@ -15,6 +16,7 @@ use crate::exit::{Ending, Refused};
 use crate::flags::{ExtendFlags, ExtendWords};
 use crate::output;
 use anyhow::{Context, Result};
+use device::Device;
 use overdrive_base::size::format_size;
 use overdrive_pager::stats::Stat;
 use overdrive_sys::memory_group::MemoryGroup;
@@ -46,6 +48,7 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
         say(&format!("removed what a killed run left: {}", path.display()));
     }
     let folder = RunFolder::create(&plan.store.folder)?;
+    plan.device.as_ref().map_or(Ok(()), Device::clear)?;
     let site = Site::prepare(&plan)?;
     if !flags.quiet {
         plan.announcement().lines().for_each(say);
@@ -93,6 +96,9 @@ fn start_and_wait(
             settings.push(format!(",day={bytes}"));
         }
         settings.push(format!(",compress={}", flags.compress.name()));
+        if let Some(device) = &plan.device {
+            settings.push(format!(",device={}", device.door()));
+        }
         if flags.encrypt {
             settings.push(",encrypt=yes");
         }
@@ -127,7 +133,7 @@ fn final_json(
         "reason": plan.reason,
         "not_covered": plan.backend.uncovered(),
         "dram_bytes": plan.dram_bytes,
-        "store": { "path": plan.store.folder.to_string_lossy(), "bytes": plan.store.bytes },
+        "store": { "path": plan.store.place().to_string_lossy(), "bytes": plan.store.bytes },
         "elapsed_ns": elapsed.as_nanos() as u64,
         "exit_code": exit_code(status),
         "processes": counters.iter().map(show::process_json).collect::<Vec<_>>(),

@@ -12,6 +12,7 @@ Examples:
   overdrive extend --dram 512MiB --store /mnt/nvme -- redis-server --save ''
   overdrive extend --dram 2GiB --store /mnt/nvme:64GiB --stats out.json -- java -Xmx8g ...
   overdrive extend --dram 1GiB --store /mnt/nvme --backend swap -- ./static-program
+  overdrive extend --dram 2GiB --store /dev/nvme1n1p2 --write-to /dev/nvme1n1p2 -- ./program
   overdrive extend status                    what the running programs have and do
   overdrive extend top                       the same, live
 
@@ -28,9 +29,15 @@ pub(crate) struct ExtendFlags {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, required = true)]
     pub(crate) dram: Option<u64>,
     /// Where on the SSD the rest goes: a directory that is there, and at most how much [default SIZE: 8 times
-    /// --dram, as far as a tenth of the file system stays free]
+    /// --dram, as far as a tenth of the file system stays free]; or a block device, with --write-to
     #[arg(long, value_name = "PATH[:SIZE]", required = true)]
     pub(crate) store: Option<OsString>,
+    /// The block device of --store again: what is on it is overwritten (backend pager)
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) write_to: Option<PathBuf>,
+    /// Overwrite it even if it holds a file system, a partition table or the like
+    #[arg(long, requires = "write_to")]
+    pub(crate) wipe: bool,
     /// Who moves the pages
     #[arg(long, value_enum, default_value_t = BackendFlag::Auto)]
     pub(crate) backend: BackendFlag,

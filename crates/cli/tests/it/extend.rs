@@ -540,6 +540,78 @@ fn the_backend_swap_holds_a_program_within_its_budget_and_leaves_nothing() {
     assert_empty(store.path());
 }
 
+/// A file as a block device, detached when the test ends.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &Path, bytes: u64) -> Option<Self> {
+        std::fs::File::create(file).unwrap().set_len(bytes).unwrap();
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
+        made.status.success().then(|| Self(String::from_utf8_lossy(&made.stdout).trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+/// Two processes at once, each with twice its budget, and one after them.
+#[test]
+fn a_block_device_is_shared_by_the_processes_of_a_run_and_taken_only_with_consent() {
+    const NAME: &str =
+        "extend::a_block_device_is_shared_by_the_processes_of_a_run_and_taken_only_with_consent";
+    let folder = folder();
+    let Some(_swap_is_off) = can_page(NAME, folder.path()) else { return };
+    if !has(NAME, "python3") || !has(NAME, "mkfs.ext4") {
+        return;
+    }
+    let file = folder.path().join("device");
+    let Some(device) = Loop::new(&file, 512 << 20) else { return skip(NAME, "no loop device can be had") };
+    let named = device.0.as_str();
+    let run = |words: &[&str], script: &str| {
+        let words = [&["--backend", "pager", "--dram", "64MiB"][..], words].concat();
+        extend(&words, Path::new(named), &["sh", "-c", script])
+    };
+    let (before, consent) = (std::fs::read(&file).unwrap(), ["--write-to", named]);
+    let made = Command::new("mkfs.ext4").args(["-q", "-F", named]).status().unwrap();
+    assert!(made.success());
+    for (words, told) in [
+        (&[][..], "wanted --write-to"),
+        (&["--write-to", "/dev/null"], "does not name the store"),
+        (&consent, "--wipe insists"),
+        (&["--backend", "swap"], "is a block device; wanted a directory"),
+    ] {
+        let words =
+            [&["--dram", "64MiB"][..], words, if told.contains("is a") { &consent } else { &[] }].concat();
+        let (code, text, error) = extend(&words, Path::new(named), &["touch", "/no/such"]);
+        assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{words:?}: {error}");
+        assert!(error.contains(told), "{words:?}: {error}");
+    }
+    let fill = "python3 -c 'import os\n\
+                data = [os.urandom(4096) * 32 for _ in range(1000)]\n\
+                import hashlib\n\
+                sums = [hashlib.sha1(d).digest() for d in data]\n\
+                assert [hashlib.sha1(d).digest() for d in data] == sums\n\
+                print(len(sums))'";
+    let stats = folder.path().join("stats.json");
+    let words = [&consent[..], &["--wipe", "--compress", "off", "--stats", stats.to_str().unwrap()]].concat();
+    let (code, text, error) = run(&words, &format!("{fill} & {fill}; wait; {fill}"));
+    assert_eq!((code, text.as_str()), (0, "1000\n1000\n1000\n"), "{error}");
+    let document: Value = serde_json::from_str(&std::fs::read_to_string(&stats).unwrap()).unwrap();
+    assert_eq!(document["store"]["path"].as_str(), Some(named));
+    let processes = document["processes"].as_array().unwrap();
+    let count = |name: &'static str| processes.iter().map(move |process| process[name].as_u64().unwrap());
+    assert_eq!(count("written").filter(|&pages| pages > 4096).count(), 3, "{document}");
+    assert_eq!((count("lost").sum::<u64>(), count("store_errors").sum::<u64>()), (0, 0));
+    // What was there at the ends is gone, and nothing a program wrote has come there.
+    drop(device);
+    let after = std::fs::read(&file).unwrap();
+    let end = after.len() - (1 << 20);
+    assert!(after[..1 << 20] == before[..1 << 20] && after[end..] == before[end..] && after != before);
+}
+
 #[test]
 fn page_measures_extended_memory_beside_dram() {
     const NAME: &str = "extend::page_measures_extended_memory_beside_dram";

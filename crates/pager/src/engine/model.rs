@@ -10,7 +10,7 @@ use crate::platform::Instant;
 use crate::pool::Compress;
 use crate::seal::{KEY_BYTES, Seal};
 use crate::sim::{FRAMES, Kernel, Memory, Standing, Told, content_of, kernel, page_of};
-use crate::slots::Slots;
+use crate::slots::{SEGMENT_SLOTS, Slots};
 use crate::space::{BLOCK_PAGES, Space};
 use crate::staging::Staging;
 use crate::stats::{Stat, Stats};
@@ -55,6 +55,8 @@ struct Scope {
     compress: Compress,
     /// Whether the store is encrypted.
     seal: bool,
+    /// Whether the store is to be had in parts.
+    parts: bool,
     /// How many children may read one page; what others miss is lost to them. 0 for as many as there are.
     holds: u16,
 }
@@ -72,6 +74,7 @@ const PLAIN: Scope = Scope {
     passes: 0,
     compress: Compress::Off,
     seal: false,
+    parts: false,
     holds: 0,
 };
 
@@ -144,6 +147,11 @@ fn every_order_with_compressed_pages() {
 }
 
 #[test]
+fn every_order_with_a_store_in_parts() {
+    explore("two pages", Scope { parts: true, failures: 1, ..PLAIN }, 3_000);
+}
+
+#[test]
 fn every_order_with_an_encrypted_store() {
     let scope = Scope { seal: true, ..PLAIN };
     explore("failures", Scope { pages: 1, failures: 2, ..scope }, 2_000);
@@ -188,6 +196,7 @@ fn long_walks() {
             passes: 10,
             compress: [Compress::Off, Compress::Auto, Compress::Off, Compress::Zstd][seed as usize % 4],
             seal: seed % 8 >= 4,
+            parts: seed % 3 == 0,
             holds: u16::from(seed % 9 == 5),
         };
         let mut world = World::new(scope);

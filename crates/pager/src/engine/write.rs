@@ -22,6 +22,7 @@ impl Engine {
         if !self.may_write() {
             return Ok(());
         }
+        self.lease();
         self.clean()?;
         while let Some(&token) = self.free_runs.last() {
             let hurry = self.free_runs.len() == super::WRITES as usize
@@ -128,6 +129,18 @@ impl Engine {
     /// No segment is empty, and none can be emptied.
     pub(super) fn slots_are_exhausted(&self) -> bool {
         self.slots.room_for_run() == 0 && self.free_runs.len() == super::WRITES as usize
+    }
+
+    /// Takes another part of a store that others use too, when room runs short and cannot be gained.
+    fn lease(&mut self) {
+        let is_short = self.slots.empty_segments() < EMPTY_WANTED && !self.dirty.is_empty();
+        if is_short
+            && !self.slots.has_room_to_gain()
+            && let Some(range) = self.io.lease()
+        {
+            let segment = |offset: u64| (offset / (u64::from(SEGMENT_SLOTS) * PAGE)) as u32;
+            self.slots.add(segment(range.start)..segment(range.end));
+        }
     }
 
     /// Empties the sparsest segment when few are empty: copies of pages that are also in DRAM are just

@@ -1,5 +1,6 @@
 //! What is decided before the program starts: which backend, and why; or one line that says what is missing.
 
+use super::device::Device;
 use super::program::Program;
 use super::store::Store;
 use crate::exit::{Refused, refuse};
@@ -10,6 +11,8 @@ use overdrive_sys::memory_group::{Place, Version};
 use overdrive_sys::page_io::PageIo;
 use overdrive_sys::secret::Secret;
 use overdrive_sys::uffd::Userfault;
+use std::ffi::OsStr;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Below this neither the program's own pages nor the engine's find room.
@@ -26,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) program: Program,
     pub(crate) dram_bytes: u64,
     pub(crate) store: Store,
+    /// Held as long as the plan, when the store is one.
+    pub(crate) device: Option<Device>,
     pub(crate) backend: Backend,
     /// Why this backend, when it was not asked for by name.
     pub(crate) reason: Option<String>,
@@ -80,7 +85,7 @@ impl Plan {
                 format_size(WRITES_MIN)
             );
         }
-        let store = Store::check(store, dram_bytes)?;
+        let store = store_for(store, dram_bytes, flags)?;
         let pager = || -> Result<Backend, String> {
             if let Some(why) = &program.unreachable {
                 return Err(format!("{why}; --backend swap takes any program"));
@@ -88,27 +93,13 @@ impl Plan {
             if let Some(why) = &store.shares_disk_with_swap {
                 return Err(format!("{why}; wanted a store on another disk, or swapoff"));
             }
-            check_kernel(&store)?;
+            check_kernel()?;
             if flags.encrypt {
                 check_key()?;
             }
             library(flags.library.as_deref()).map(|library| Backend::Pager { library })
         };
-        let swap = || -> Result<Backend, String> {
-            if flags.max_writes_per_day.is_some() {
-                return Err("backend swap: the kernel knows no --max-writes-per-day".to_owned());
-            }
-            if flags.encrypt {
-                return Err("backend swap: the kernel does not encrypt what it swaps to a file; wanted the pager, or \
-                            swap on an encrypted device (cryptsetup with a random key) without --encrypt"
-                    .to_owned());
-            }
-            let place = Place::find().map_err(|error| format!("backend swap: {error}"))?;
-            if overdrive_sys::relay::effective_user() != 0 {
-                return Err("backend swap: turning swap on needs root".to_owned());
-            }
-            Ok(Backend::Swap { place })
-        };
+        let swap = || swap_place(&store, flags);
         let (backend, reason) = match flags.backend {
             BackendFlag::Pager => (pager().map_err(Refused)?, None),
             BackendFlag::Swap => (swap().map_err(Refused)?, None),
@@ -128,13 +119,15 @@ impl Plan {
                 flags.compress.name()
             );
         }
-        Ok(Self { program, dram_bytes, store, backend, reason })
+        let device = store.device.as_deref().map(|device| Device::take(device, flags.wipe)).transpose()?;
+        Ok(Self { program, dram_bytes, store, device, backend, reason })
     }
 
     /// What is said before the program starts.
     pub(crate) fn announcement(&self) -> String {
         let reason = self.reason.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
         let whose = match self.backend {
+            Backend::Pager { .. } if self.device.is_some() => ", which the run's processes share",
             Backend::Pager { .. } => " for each process",
             Backend::Swap { .. } => " for all processes together",
         };
@@ -143,10 +136,57 @@ impl Plan {
             self.backend.name(),
             format_size(self.dram_bytes),
             format_size(self.store.bytes),
-            self.store.folder.display(),
+            self.store.place().display(),
             self.backend.uncovered()
         )
     }
+}
+
+/// A directory, or a block device that was named twice.
+fn store_for(wish: &OsStr, dram_bytes: u64, flags: &ExtendFlags) -> Result<Store> {
+    let store = Store::on_device(wish)?;
+    let shown = flags.write_to.as_ref().map(|named| named.display());
+    match (store, &flags.write_to) {
+        (None, None) => Store::check(wish, dram_bytes),
+        (None, Some(_)) => {
+            refuse!("--write-to {}: --store names no block device", shown.expect("it is there"))
+        }
+        (Some(store), Some(named)) if store.device.as_ref() == Some(named) => Ok(store),
+        (Some(store), Some(_)) => refuse!(
+            "--write-to {} does not name the store {}; nothing was touched",
+            shown.expect("it is there"),
+            store.place().display()
+        ),
+        (Some(store), None) => refuse!(
+            "--store {0}: a block device; what is on it would be overwritten: wanted --write-to {0} as well, or a directory",
+            store.place().display()
+        ),
+    }
+}
+
+/// Whether the kernel's swap can do what was asked for.
+fn swap_place(store: &Store, flags: &ExtendFlags) -> Result<Backend, String> {
+    if let Some(device) = &store.device {
+        return Err(format!(
+            "backend swap: --store {} is a block device; wanted a directory for a swap file",
+            device.display()
+        ));
+    }
+    if flags.max_writes_per_day.is_some() {
+        return Err("backend swap: the kernel knows no --max-writes-per-day".to_owned());
+    }
+    if flags.encrypt {
+        return Err(
+            "backend swap: the kernel does not encrypt what it swaps to a file; wanted the pager, or \
+                    swap on an encrypted device (cryptsetup with a random key) without --encrypt"
+                .to_owned(),
+        );
+    }
+    let place = Place::find().map_err(|error| format!("backend swap: {error}"))?;
+    if overdrive_sys::relay::effective_user() != 0 {
+        return Err("backend swap: turning swap on needs root".to_owned());
+    }
+    Ok(Backend::Swap { place })
 }
 
 fn check_dram(dram_bytes: u64) -> Result<()> {
@@ -168,12 +208,12 @@ fn check_dram(dram_bytes: u64) -> Result<()> {
 }
 
 /// Whether this kernel lets this user page memory.
-fn check_kernel(store: &Store) -> Result<(), String> {
+fn check_kernel() -> Result<(), String> {
     let faults = Userfault::new().map_err(|error| error.to_string())?;
     if !faults.offers().moves {
         return Err("this kernel cannot move pages (UFFDIO_MOVE); wanted Linux 6.8 or newer".to_owned());
     }
-    let file = overdrive_sys::file::create_unnamed(&store.folder).map_err(|error| error.to_string())?;
+    let file = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
     PageIo::new(file, 1, 4096, 1, 1).map(drop).map_err(|error| {
         format!("io_uring is refused ({error}); wanted kernel.io_uring_disabled=0 and no filter against it")
     })

@@ -10,6 +10,7 @@ use overdrive_base::size::{MIB, format_size, parse_size};
 use overdrive_host::root::Root;
 use overdrive_host::target::{DiskFacts, TargetFacts, TargetIdentity};
 use overdrive_sys::owner::Owner;
+use overdrive_sys::parts::MARGIN_BYTES;
 use overdrive_sys::{file, swap, volume};
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
@@ -32,8 +33,10 @@ const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "hugetlbfs"];
 /// A place for cold pages that has been looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Store {
-    /// The directory, absolute.
+    /// The directory, absolute; of a device the one that keeps the run's counters.
     pub(crate) folder: PathBuf,
+    /// The block device that takes the pages, as it was named.
+    pub(crate) device: Option<PathBuf>,
     /// The most it may take.
     pub(crate) bytes: u64,
     /// Why pages should not go there beside the kernel's own swap.
@@ -72,9 +75,11 @@ impl Store {
         }
         if bytes > room || bytes < STORE_MIN {
             refuse!(
-                "--store {shown}: no room for {}; {} is left there, and a tenth of the file system stays free",
+                "--store {shown}: no room for {}; {} is left there, and a tenth of the file system stays free: wanted \
+                 another place, or a smaller PATH:SIZE of at least {}",
                 format_size(bytes.max(STORE_MIN)),
-                format_size(room)
+                format_size(room),
+                format_size(STORE_MIN)
             );
         }
         if let Err(error) = file::create_unnamed(&folder) {
@@ -85,11 +90,51 @@ impl Store {
             );
         }
         let disks = disks_of(&folder);
+        Ok(Self { folder, device: None, ..Self::beside_swap(bytes, &disks) })
+    }
+
+    /// The same for a block device; none when the path is not one. Nothing is opened for writing here.
+    pub(crate) fn on_device(wish: &OsStr) -> Result<Option<Self>> {
+        let (path, size) = parse(wish)?;
+        let shown = path.display();
+        let Ok(found) = TargetIdentity::at(&path) else { return Ok(None) };
+        if found.kind != volume::FileKind::Block {
+            return Ok(None);
+        }
+        let opened = File::open(&path).and_then(volume::device_bytes);
+        let device_bytes = opened.map_err(|error| Refused(format!("--store {shown}: {error}")))?;
+        let room = device_bytes.saturating_sub(2 * MARGIN_BYTES);
+        let bytes = size.unwrap_or(room);
+        if room < STORE_MIN || bytes < STORE_MIN || bytes > room {
+            refuse!(
+                "--store {shown}: {} of a device with room for {}; wanted at least {}, and not more than there is",
+                format_size(bytes),
+                format_size(room),
+                format_size(STORE_MIN)
+            );
+        }
+        let folder = std::env::temp_dir();
+        let absolute = std::fs::canonicalize(&folder).ok().filter(|path| path.is_dir());
+        let folder = absolute.filter(|path| !path.as_os_str().as_bytes().contains(&b','));
+        let Some(folder) = folder else {
+            refuse!("--store {shown}: no directory for the run's counters; wanted TMPDIR to name one");
+        };
+        let disks = disks_of(&path);
+        Ok(Some(Self { folder, device: Some(path), ..Self::beside_swap(bytes, &disks) }))
+    }
+
+    /// What is known of a store's disks: who takes their interrupts, and whether swap lies there too.
+    fn beside_swap(bytes: u64, disks: &[DiskFacts]) -> Self {
         let takers = disks.iter().filter_map(|disk| disk.pcie.as_ref()?.completion_cpus());
         let interrupted_cpus = takers.flat_map(|cpus| cpus.iter().collect::<Vec<_>>()).collect();
         let areas = swap::areas().unwrap_or_default().into_iter().map(|area| area.path);
-        let shares_disk_with_swap = swap_beside(&disks, areas);
-        Ok(Self { folder, bytes, shares_disk_with_swap, interrupted_cpus })
+        let shares_disk_with_swap = swap_beside(disks, areas);
+        Self { folder: PathBuf::new(), device: None, bytes, shares_disk_with_swap, interrupted_cpus }
+    }
+
+    /// Where the pages go, as people know it.
+    pub(crate) fn place(&self) -> &Path {
+        self.device.as_deref().unwrap_or(&self.folder)
     }
 }
 
@@ -107,7 +152,9 @@ fn parse(wish: &OsStr) -> Result<(PathBuf, Option<u64>)> {
 fn folder_of(path: &Path) -> Result<PathBuf> {
     let shown = path.display();
     let what = match TargetIdentity::at(path).map(|found| found.kind) {
-        Ok(volume::FileKind::Block) => "a block device; wanted a directory of a file system on it",
+        Ok(volume::FileKind::Block) => {
+            "a block device, which only `overdrive extend` takes; wanted a directory of a file system on it"
+        }
         _ => match std::fs::metadata(path) {
             Ok(about) if about.is_dir() => {
                 return std::fs::canonicalize(path)

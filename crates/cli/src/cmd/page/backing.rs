@@ -2,7 +2,9 @@
 //! and who keeps that limit, and starts the process that runs the workload.
 
 use super::Plan;
+use crate::cmd::extend::store::Store;
 use crate::cmd::extend::try_out::{command, try_out};
+use crate::exit::refuse;
 use crate::flags::PageBacking;
 use anyhow::Result;
 use std::path::Path;
@@ -65,6 +67,13 @@ impl PageBacking {
     pub(crate) fn try_out(self, program: &Path, plan: &Plan) -> Result<Vec<String>> {
         if self != PageBacking::Extend {
             return Ok(Vec::new());
+        }
+        if let Some(store) = Store::on_device(&plan.store)? {
+            refuse!(
+                "--store {}: a block device, which only `overdrive extend` takes; wanted a directory of a file \
+                 system on it",
+                store.place().display()
+            );
         }
         try_out(command(program, plan.dram_bytes, &plan.store))
     }

@@ -87,6 +87,7 @@ impl World {
         let mut engine = Engine::new(Config {
             budget_bytes: 32 << 20,
             store: std::fs::File::open("/dev/null").unwrap(),
+            parts: None,
             store_bytes: 4 << 20,
             managed_bytes_max: 12 * BLOCK_BYTES,
             seed: SEED,
@@ -105,6 +106,11 @@ impl World {
         engine.limits = Limits { budget: total, total, soft: 1, reserve: 1, compressed };
         engine.staging = Staging::new(3);
         engine.slots = Slots::new(4);
+        if scope.parts {
+            const SEGMENT: u64 = SEGMENT_SLOTS as u64 * PAGE;
+            engine.slots = Slots::without_room(4);
+            engine.io.parts = vec![2 * SEGMENT..4 * SEGMENT, 0..2 * SEGMENT];
+        }
         if scope.holds > 0 {
             engine.slots.set_most_holds(scope.holds);
             engine.pool.set_most_holds(scope.holds);
@@ -163,7 +169,7 @@ impl World {
             engine.slots,
             engine.staging,
             (&engine.waiting, &engine.parked, &engine.dirty, &engine.free_runs, &engine.runs),
-            (&engine.soft, &engine.pool),
+            (&engine.soft, &engine.pool, &engine.io.parts),
             (&engine.landed, &engine.free_landing, engine.messages_due, engine.stuck),
             engine
                 .loads
