@@ -248,6 +248,8 @@ pub struct Engine {
     evict_again: Option<Instant>,
     /// The store refused a write: the next one is tried then.
     write_again: Option<Instant>,
+    /// Because its file system has no room, or its device.
+    no_space: bool,
     /// Blocks of which pages were given up lately.
     giving_up: VecDeque<message::GivingUp>,
     /// Memory being given up that was registered and not yet entered, and until when that may take.
@@ -322,6 +324,7 @@ impl Engine {
             fresh: VecDeque::with_capacity(evict::FRESH_BLOCKS),
             evict_again: None,
             write_again: None,
+            no_space: false,
             giving_up: VecDeque::new(),
             unknown_giving_up: Vec::new(),
             given_up_seen: Instant::now(),

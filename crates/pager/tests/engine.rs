@@ -343,6 +343,24 @@ fn a_full_store_keeps_everything_in_what_there_is() {
     );
 }
 
+/// What is full is the file system, not what may be used of it.
+#[test]
+fn a_store_without_space_is_told_of_and_keeps_everything_in_what_there_is() {
+    let name = "a_store_without_space_is_told_of_and_keeps_everything_in_what_there_is";
+    // Every write fails, each third for want of space.
+    let faults = StoreFaults::new(2, 0, 1_000_000, 0);
+    under_an_engine(name, 256 * MIB, Compress::Off, Some(faults), |region, stats| {
+        fill(region);
+        let end = Instant::now() + Duration::from_secs(60);
+        while stats.get(Stat::StoreFull) == 0 {
+            assert!(Instant::now() < end, "{} writes failed", stats.get(Stat::StoreErrors));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        (0..PAGES).for_each(|page| check(region, page, 0));
+        assert_eq!((stats.get(Stat::Written), stats.get(Stat::Lost)), (0, 0));
+    });
+}
+
 #[test]
 fn a_store_that_fails_now_and_then_loses_nothing() {
     // Once as it is, once encrypted.

@@ -65,7 +65,9 @@ impl fmt::Display for Notice {
                 "the page at {address:#x} is lost: the store at offset {offset} {failure}; touching it raises SIGBUS"
             ),
             Self::StoreFull => {
-                f.write_str("the store is full: the program goes on above its budget; wanted a larger --store PATH:SIZE")
+                f.write_str(
+                    "the store is full: the program goes on above its budget; wanted more room there (--store PATH:SIZE)",
+                )
             }
             Self::WritesPaced => f.write_str(
                 "the share of writes that --max-writes-per-day allows is used up: what needs more waits for it",
@@ -129,7 +131,7 @@ impl Engine {
 
     /// Tells when the program is above its budget because nothing more fits the store.
     pub(super) fn look_whether_full(&mut self) {
-        if self.slots_are_exhausted() && self.held() > self.limits.total {
+        if (self.slots_are_exhausted() || self.no_space) && self.held() > self.limits.total {
             self.stats.add(Stat::StoreFull, 1);
             self.notices.tell_once(&Notice::StoreFull);
         }

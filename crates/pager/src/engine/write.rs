@@ -98,6 +98,7 @@ impl Engine {
             self.stats.add(Stat::StoreErrors, 1);
             self.write_again = Some(Instant::now() + WRITE_AGAIN);
         }
+        self.no_space = result == -Errno::NOSPC.raw_os_error();
         for (slot, &frame) in (run.slot..).zip(&run.frames) {
             // Whoever relies on the slot must not, whatever number its page has by now.
             if !sound && let Some(owner) = self.slots.owner(slot) {
