@@ -155,6 +155,7 @@ fn options(arguments: &[String], root: &Path) -> Result<Options> {
 
 fn measure(options: &Options, stop: &AtomicBool) -> Result<Vec<Bar>> {
     let mut settings = Settings::default();
+    settings.set_halt_poll()?;
     settings.describe(&options.dir).iter().for_each(|line| println!("{line}"));
     let (mut bars, mut limits) = (Vec::new(), BTreeMap::new());
     for cell in CELLS.iter().filter(|cell| options.wants(cell.name)) {

@@ -198,11 +198,8 @@ struct Stream {
 #[derive(Debug)]
 pub struct Engine {
     userfault: Userfault,
-    /// Without events: giving frames back must not be told to ourselves.
-    trash_owner: Userfault,
     page_map: PageMap,
     frames: Frames,
-    trash: Frames,
     io: PageIo,
     space: Space,
     table: Table,
@@ -280,10 +277,8 @@ impl Engine {
         if !userfault.offers().moves {
             return Err(EngineError::NoMove);
         }
-        let trash_owner = Userfault::without_events()?;
         let groups = (limits.total as u32).div_ceil(BLOCK_PAGES).max(4 * RELEASE_GROUPS);
         let frames = frames_for(groups, &userfault)?;
-        let trash = frames_for(RELEASE_GROUPS, &trash_owner)?;
         let (io, slots) = store_for(config.store, config.parts, config.store_bytes, config.seal.is_some())?;
         let blocks = (config.managed_bytes_max / PAGE).div_ceil(u64::from(BLOCK_PAGES)).min(1 << 24) as u32;
         Ok(Self {
@@ -336,11 +331,15 @@ impl Engine {
             published: Instant::now(),
             stats: Arc::new(config.stats),
             userfault,
-            trash_owner,
             frames,
-            trash,
             io,
         })
+    }
+
+    /// Leaves the processor that serves faults to that alone: what the kernel does on the engine's behalf
+    /// runs on these. To be said before the first turn.
+    pub fn keep_workers_to(&mut self, cpus: &[usize]) {
+        self.io.keep_workers_to(cpus);
     }
 
     /// The counters.

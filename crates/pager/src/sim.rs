@@ -18,7 +18,6 @@ use std::time::Duration;
 
 /// Where staging frames are, and where they are thrown away.
 pub(crate) const FRAMES: u64 = 1 << 40;
-const TRASH: u64 = 2 << 40;
 
 thread_local! {
     static KERNEL: RefCell<Kernel> = RefCell::new(Kernel::default());
@@ -189,7 +188,7 @@ pub(crate) struct Kernel {
     pub(crate) time: Duration,
     /// The process, then its children in the order of their birth.
     pub(crate) memories: Vec<Memory>,
-    /// What stands in staging frames and in the trash.
+    /// What stands in staging frames.
     pub(crate) frames: BTreeMap<u64, u64>,
     /// Frames whose page came as one that may be dropped, as [`Memory::lazy`].
     pub(crate) lazy_frames: BTreeSet<u64>,
@@ -272,10 +271,6 @@ impl Userfault {
         Ok(Self { memory: 0 })
     }
 
-    pub(crate) fn without_events() -> Result<Self, UserfaultError> {
-        Self::new()
-    }
-
     #[allow(clippy::needless_pass_by_value, reason = "a descriptor is given away")]
     pub(crate) fn of_child(&self, descriptor: Descriptor) -> Self {
         Self { memory: descriptor.0 }
@@ -343,16 +338,6 @@ impl Userfault {
 
     pub(crate) fn move_pages(&self, target: u64, source: u64, length: u64) -> Result<u64, Errno> {
         kernel(|kernel| {
-            if source >= FRAMES {
-                // From a frame into the trash, which tells nobody.
-                for offset in (0..length).step_by(PAGE as usize) {
-                    kernel.lazy_frames.remove(&(source + offset));
-                    if let Some(content) = kernel.frames.remove(&(source + offset)) {
-                        kernel.frames.insert(target + offset, content);
-                    }
-                }
-                return Ok(length);
-            }
             let memory = &mut kernel.memories[self.memory];
             if memory.changing > 0 {
                 return Err(Errno::AGAIN);
@@ -466,12 +451,7 @@ pub(crate) struct Frames {
 
 impl Frames {
     pub(crate) fn new(count: usize, _: &Userfault) -> Result<Self, Errno> {
-        let base = kernel(|kernel| {
-            // The first that are made are for staging; a marker tells the two apart.
-            let first = kernel.landing.insert(u32::MAX, Vec::new()).is_none();
-            if first { FRAMES } else { TRASH }
-        });
-        Ok(Self { base, count, filled: BTreeSet::new() })
+        Ok(Self { base: FRAMES, count, filled: BTreeSet::new() })
     }
 
     pub(crate) fn extent(&self) -> Range<u64> {
@@ -492,20 +472,19 @@ impl Frames {
         });
     }
 
-    pub(crate) fn note_empty(&mut self, frames: Range<u32>) {
-        self.filled.retain(|frame| !frames.contains(frame));
-    }
-
     pub(crate) fn page(&self, frame: u32) -> &[u8] {
         assert!(self.filled.contains(&frame), "frame {frame} is empty");
         let content = kernel(|kernel| kernel.frames.get(&self.address(frame)).copied());
         page_of(content.expect("a frame that is noted as filled has a page"))
     }
 
-    pub(crate) fn release_front(&mut self, count: usize) -> Result<(), Errno> {
-        self.note_empty(0..count as u32);
-        let range = self.base..self.base + count as u64 * PAGE;
-        kernel(|kernel| kernel.frames.retain(|address, _| !range.contains(address)));
+    pub(crate) fn give_back(&mut self, frames: Range<u32>, _: &Userfault) -> Result<(), Errno> {
+        self.filled.retain(|frame| !frames.contains(frame));
+        let given = self.address(frames.start)..self.base + u64::from(frames.end) * PAGE;
+        kernel(|kernel| {
+            kernel.frames.retain(|address, _| !given.contains(address));
+            kernel.lazy_frames.retain(|address| !given.contains(address));
+        });
         Ok(())
     }
 }
@@ -546,6 +525,8 @@ impl PageIo {
         self.queue(token, offset, Vec::new(), pages.map(note_page).collect());
         Ok(())
     }
+
+    pub(crate) fn keep_workers_to(&mut self, _: &[usize]) {}
 
     pub(crate) fn watch(&mut self, number: u32, memory: usize) -> Result<(), Errno> {
         kernel(|kernel| kernel.watched.insert(number, memory));

@@ -13,7 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// `budget=BYTES,store_bytes=BYTES,dir=ABSOLUTE_DIR[,spin_us=N][,avoid=CPU:CPU...][,day=BYTES]
@@ -112,7 +112,7 @@ impl Setup {
         ground::note_first_thread();
         let (store, parts) = match &self.device {
             Some(device) => shared_store(device, &self.dir, self.store_bytes)?,
-            None => (store_in(&self.dir)?, None),
+            None => (store_in(&self.dir, self.store_bytes)?, None),
         };
         let config = Config {
             budget_bytes: self.budget_bytes,
@@ -133,37 +133,38 @@ impl Setup {
         fork::end_children_with(engine.stats());
         let (stats, hints) = (engine.stats(), engine.hints());
         let agent = engine.agent().map_err(|error| error.to_string())?;
-        let ready = Arc::new(AtomicU32::new(0));
-        start_thread("overmem-agent", &ready, move |started| {
-            ground::block_signals();
-            ground::keep_descriptors();
+        start_thread("overmem-agent", move |started| {
             ground::note_agent();
-            started.fetch_add(1, Ordering::Release);
+            started.store(true, Ordering::Release);
             agent.run();
         })?;
-        while ready.load(Ordering::Acquire) < 1 {
-            std::thread::yield_now();
+        let places = Places::among(&allowed_cpus().unwrap_or_default(), &self.avoid, std::process::id());
+        if !places.others.is_empty() {
+            engine.keep_workers_to(&places.others);
         }
         // After the agent, whose stack it must leave alone.
-        start_thread("overmem", &ready, move |started| serve(engine, &self.avoid, started))?;
-        // A thread that starts takes locks of the C library. A program that forks holds them, and waits for
-        // the engine to hear of it: so nothing of the program runs before the thread is done with them.
-        while ready.load(Ordering::Acquire) < 2 {
-            std::thread::yield_now();
-        }
+        start_thread("overmem", move |started| serve(engine, places.own, started))?;
         api::note_running(stats, hints);
         Ok(())
     }
 }
 
-fn start_thread(
-    name: &str,
-    ready: &Arc<AtomicU32>,
-    work: impl FnOnce(&AtomicU32) + Send + 'static,
-) -> Result<(), String> {
-    let started = Arc::clone(ready);
-    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&started));
-    thread.map(drop).map_err(|error| format!("starting a thread: {error}"))
+/// Starts a thread that stands apart from the program, and waits until it says that it has started: it takes
+/// locks of the C library then, and a program that forks holds them and waits for the engine to hear of it.
+/// So nothing of the program runs before the thread is done with them.
+fn start_thread(name: &str, work: impl FnOnce(&AtomicBool) + Send + 'static) -> Result<(), String> {
+    let started = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&started);
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        ground::block_signals();
+        ground::keep_descriptors();
+        work(&told);
+    });
+    thread.map_err(|error| format!("starting a thread: {error}"))?;
+    while !started.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+    Ok(())
 }
 
 fn parse_compress(value: &str) -> Result<Compress, String> {
@@ -181,13 +182,23 @@ fn parse_cpus(value: &str) -> Result<Vec<usize>, String> {
     cpus.ok_or_else(|| format!("{VARIABLE}: avoid={value} is not CPU:CPU..."))
 }
 
-/// Where the engine runs. The disk's completions interrupt what runs where they arrive: there the program
-/// may wait for them, but who serves its faults should not (with one queue on a machine with two processors
-/// that took a third of the faults a second). Engines of several programs go different ways.
-fn place(allowed: &[usize], avoid: &[usize], process: u32) -> Option<usize> {
-    let free: Vec<usize> = allowed.iter().copied().filter(|cpu| !avoid.contains(cpu)).collect();
-    let choice = if free.is_empty() { allowed } else { &free };
-    choice.get(process as usize % choice.len().max(1)).copied()
+/// Where the engine runs, and where all else that it needs.
+#[derive(Debug, PartialEq, Eq)]
+struct Places {
+    own: Option<usize>,
+    others: Vec<usize>,
+}
+
+impl Places {
+    /// The disk's completions interrupt what runs where they arrive: there the program may wait for them, but
+    /// who serves its faults should not (with one queue on a machine with two processors that took a third of
+    /// the faults a second). Engines of several programs go different ways.
+    fn among(allowed: &[usize], avoid: &[usize], process: u32) -> Self {
+        let free: Vec<usize> = allowed.iter().copied().filter(|cpu| !avoid.contains(cpu)).collect();
+        let choice = if free.is_empty() { allowed } else { &free };
+        let own = choice.get(process as usize % choice.len().max(1)).copied();
+        Self { own, others: allowed.iter().copied().filter(|&cpu| Some(cpu) != own).collect() }
+    }
 }
 
 fn parse_faults(value: &str) -> Result<StoreFaults, String> {
@@ -225,20 +236,18 @@ fn tell(notice: &Notice) {
     }
 }
 
-fn serve(mut engine: Engine, avoid: &[usize], started: &AtomicU32) {
+fn serve(mut engine: Engine, cpu: Option<usize>, started: &AtomicBool) {
     // Before the engine is dropped, also when it panics: it would give the memory back to the kernel, and
     // what is away would read as zeroes.
     let _ends = ProgramEndsWithEngine;
-    ground::block_signals();
-    ground::keep_descriptors();
     fork::note_engine();
     // A thread that wanders between processors takes its wake-ups with it: on a machine with two it halved
     // the rate of faults.
-    if let Some(cpu) = place(&allowed_cpus().unwrap_or_default(), avoid, std::process::id()) {
+    if let Some(cpu) = cpu {
         let _ = pin_current_thread(cpu);
     }
     engine.watch_process(&ground::own_ranges());
-    started.fetch_add(1, Ordering::Release);
+    started.store(true, Ordering::Release);
     let forever = AtomicBool::new(false);
     let outcome = engine.serve(&forever);
     // Without the engine the program would wait for ever, or read zeroes where its data was: it is stopped.
@@ -248,14 +257,20 @@ fn serve(mut engine: Engine, avoid: &[usize], started: &AtomicU32) {
 }
 
 /// A file without a name, for this process alone, gone when it ends.
-fn store_in(dir: &Path) -> Result<File, String> {
+///
+/// It has its full length from the start: a write that makes a file longer keeps readers out until it is
+/// over, and reads that were refused at once are left to a thread of the kernel's.
+fn store_in(dir: &Path, bytes: u64) -> Result<File, String> {
+    let told = |error| format!("store in {}: {error}", dir.display());
     let direct = OpenOptions::new()
         .read(true)
         .write(true)
         .mode(0o600)
         .custom_flags(libc::O_TMPFILE | libc::O_EXCL | libc::O_DIRECT)
-        .open(dir);
-    direct.map_err(|error| format!("store in {}: {error}", dir.display()))
+        .open(dir)
+        .map_err(told)?;
+    direct.set_len(bytes).map_err(told)?;
+    Ok(direct)
 }
 
 /// A device that `overdrive extend` holds and lets its programs open, with this process's parts of it.
@@ -324,10 +339,12 @@ mod tests {
 
     #[test]
     fn the_engine_leaves_the_interrupted_cpus_alone_where_it_can() {
-        assert_eq!(place(&[0, 1], &[1], 77), Some(0));
-        assert_eq!((place(&[0, 1], &[0, 1], 4), place(&[0, 1], &[0, 1], 5)), (Some(0), Some(1)));
-        assert_eq!(place(&[2, 3, 5], &[3], 7), Some(5));
-        assert_eq!(place(&[], &[0], 7), None);
+        let own = |allowed: &[usize], avoid: &[usize], process| Places::among(allowed, avoid, process).own;
+        assert_eq!(own(&[0, 1], &[1], 77), Some(0));
+        assert_eq!((own(&[0, 1], &[0, 1], 4), own(&[0, 1], &[0, 1], 5)), (Some(0), Some(1)));
+        assert_eq!(Places::among(&[2, 3, 5], &[3], 7), Places { own: Some(5), others: vec![2, 3] });
+        assert_eq!(Places::among(&[4], &[4], 7), Places { own: Some(4), others: vec![] });
+        assert_eq!(own(&[], &[0], 7), None);
     }
 
     #[test]

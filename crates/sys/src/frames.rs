@@ -94,20 +94,32 @@ impl Frames {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(frame as usize * PAGE_BYTES), PAGE_BYTES) }
     }
 
-    /// Forgets the pages of a run of frames, once they were moved on or given up.
-    pub fn note_empty(&mut self, frames: Range<u32>) {
-        frames.for_each(|frame| self.filled[frame as usize / 64] &= !(1 << (frame % 64)));
-    }
-
-    /// Gives the memory of the first `count` frames to the kernel.
+    /// Gives the memory of a run of frames to the kernel.
+    ///
+    /// While they are registered, giving it up would be told to `userfault`, and who reads its messages would
+    /// wait for itself. So they are not registered for these microseconds, which costs the other CPUs one
+    /// interruption; pages moved elsewhere first would cost one for each run of them.
     ///
     /// # Errors
-    /// The kernel's errno.
-    pub fn release_front(&mut self, count: usize) -> Result<(), Errno> {
-        let bytes = count.min(self.count) * PAGE_BYTES;
-        self.note_empty(0..count.min(self.count) as u32);
-        // SAFETY: the range lies in our own mapping, and no reference into it is alive beside `&mut self`.
-        unsafe { madvise(self.base.as_ptr().cast(), bytes, Advice::LinuxDontNeed) }
+    /// The kernel's errno: no page can be moved to them any more.
+    pub fn give_back(&mut self, frames: Range<u32>, userfault: &Userfault) -> Result<(), Errno> {
+        assert!(frames.end as usize <= self.count, "frames {frames:?} of {}", self.count);
+        let start = self.extent().start + u64::from(frames.start) * PAGE;
+        let mut range = start..start + frames.len() as u64 * PAGE;
+        // A part is a mapping of its own meanwhile. Where a process may have no more of these, the whole area
+        // is as good, but takes the kernel longer.
+        if userfault.unregister(range.clone()).is_err() {
+            range = self.extent();
+            userfault.unregister(range.clone())?;
+        }
+        // SAFETY: the frames lie in our own mapping, and no reference into it is alive beside `&mut self`.
+        let given = unsafe {
+            let first = self.base.as_ptr().add(frames.start as usize * PAGE_BYTES);
+            madvise(first.cast(), frames.len() * PAGE_BYTES, Advice::LinuxDontNeed)
+        };
+        frames.for_each(|frame| self.filled[frame as usize / 64] &= !(1 << (frame % 64)));
+        userfault.register_target(range)?;
+        given
     }
 }
 

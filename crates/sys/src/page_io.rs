@@ -8,6 +8,7 @@ use crate::Errno;
 use crate::arena::Arena;
 use crate::frames::Frames;
 use crate::parts::Parts;
+use crate::uffd::PAGE;
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -56,8 +57,14 @@ pub struct PageIo {
     writing: Vec<bool>,
     /// Copies of what is to be written, a slot for each write; none while frames are written as they are.
     copies: Option<Arena>,
+    /// The file was written up to here: beyond, the file system has yet to find room.
+    written_to: u64,
     armed: Vec<u32>,
     enabled: bool,
+    /// The kernel says in memory when completions wait to be fetched.
+    flagged: bool,
+    /// Where threads run that the kernel starts for what it cannot do at once.
+    workers: Option<libc::cpu_set_t>,
 }
 
 // SAFETY: the pointers in `pieces` are addresses for the kernel and point into frames, not to this thread.
@@ -75,11 +82,12 @@ impl PageIo {
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
+            .setup_taskrun_flag()
             // The thread that enables it is the one that uses it, whoever has made it.
             .setup_r_disabled()
-            .build(entries)
-            .or_else(|_| IoUring::builder().setup_r_disabled().build(entries))
-            .map_err(errno)?;
+            .build(entries);
+        let flagged = ring.is_ok();
+        let ring = ring.or_else(|_| IoUring::builder().setup_r_disabled().build(entries)).map_err(errno)?;
         let landing = Arena::new(slots as usize, slot_bytes)?;
         let (base, length) = landing.extent();
         // SAFETY: keeps our own memory out of children, which would each get a copy: it is pinned.
@@ -98,8 +106,11 @@ impl PageIo {
             pieces: (0..writes).map(|_| Vec::with_capacity(pieces)).collect(),
             writing: vec![false; writes as usize],
             copies: None,
+            written_to: 0,
             armed: Vec::new(),
             enabled: false,
+            flagged,
+            workers: None,
         })
     }
 
@@ -156,7 +167,20 @@ impl PageIo {
             .build()
             .user_data(KIND_WRITE | u64::from(token));
         self.writing[token as usize] = true;
-        self.push(&entry)
+        let flags = self.flags_for(offset, u64::from(length));
+        self.push(&entry.flags(flags))
+    }
+
+    /// Keeps the threads that the kernel starts for what it cannot do at once (writes that allocate) to these
+    /// CPUs. To be said before the first [`PageIo::submit`].
+    pub fn keep_workers_to(&mut self, cpus: &[usize]) {
+        // SAFETY: all-zero bytes are an empty set, and CPU_SET checks its bounds.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        for &cpu in cpus {
+            // SAFETY: as above.
+            unsafe { libc::CPU_SET(cpu, &mut set) };
+        }
+        self.workers = (!cpus.is_empty()).then_some(set);
     }
 
     /// Asks to be told, by `number`, whenever `messages` has something to read. Asking again does nothing.
@@ -236,7 +260,17 @@ impl PageIo {
             .offset(place)
             .build()
             .user_data(KIND_WRITE | u64::from(token));
-        self.push(&entry)
+        let flags = self.flags_for(offset, list.len() as u64 * PAGE);
+        self.push(&entry.flags(flags))
+    }
+
+    /// Room on a file system is found by a thread of the kernel's: it may have to wait for the journal, and
+    /// who serves faults must not.
+    fn flags_for(&mut self, offset: u64, length: u64) -> squeue::Flags {
+        let end = offset + length;
+        let grows = end > self.written_to && self.parts.is_none();
+        self.written_to = self.written_to.max(end);
+        if grows { squeue::Flags::ASYNC } else { squeue::Flags::empty() }
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> Result<(), Errno> {
@@ -260,6 +294,7 @@ impl PageIo {
             enabled.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         }
         let outcome = match wait {
+            None if self.has_nothing_to_hand_over() => return Ok(()),
             None => {
                 // With deferred task work the kernel completes only when asked to: this asks.
                 let to_submit = self.ring.submission().len() as u32;
@@ -271,10 +306,22 @@ impl PageIo {
                 self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec))
             }
         };
+        if let Some(cpus) = self.workers.take() {
+            // Now that something was handed over the kernel knows whose workers these are. It is only a
+            // matter of speed: a kernel before 5.14 has no such call.
+            let _ = self.ring.submitter().register_iowq_aff(&cpus);
+        }
         match outcome.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)) {
             Ok(_) | Err(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// Whether a system call would neither pass anything to the kernel nor fetch anything from it.
+    fn has_nothing_to_hand_over(&mut self) -> bool {
+        let flagged = self.flagged;
+        let queue = self.ring.submission();
+        flagged && queue.is_empty() && !queue.taskrun() && !queue.cq_overflow()
     }
 
     /// The next thing that is over.

@@ -219,17 +219,6 @@ impl Userfault {
         Ok(Self { fd, offers })
     }
 
-    /// Opens one that only lets pages be moved about: nothing is told.
-    ///
-    /// # Errors
-    /// [`UserfaultError`] names the cause and the remedy.
-    pub fn without_events() -> Result<Self, UserfaultError> {
-        let fd = open()?;
-        let supported = handshake(&fd, 0)?;
-        let offers = Offers { moves: supported & FEATURE_MOVE != 0, poison: false, thread_id: false };
-        Ok(Self { fd, offers })
-    }
-
     /// The one that a [`Message::Fork`] of this one brought: it serves the child's memory.
     #[must_use]
     pub fn of_child(&self, fd: OwnedFd) -> Self {

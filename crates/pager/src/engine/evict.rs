@@ -68,25 +68,7 @@ impl Engine {
                 self.table.set(page, State::Stored, None);
             }
         }
-        // Through memory that is watched without events: MADV_DONTNEED on the frames themselves would wait
-        // for this very thread to read the message about it.
-        let length = u64::from(frames.end - frames.start) * PAGE;
-        let (mut done, trash) = (0, self.trash.address(0));
-        while done < length {
-            let from = self.frames.address(frames.start) + done;
-            match self.trash_owner.move_pages(trash + done, from, length - done) {
-                Ok(moved) => done += moved,
-                Err(Errno::AGAIN) => {}
-                // Something still holds the page (a write that has only just ended): later.
-                Err(Errno::BUSY) => break,
-                Err(errno) => return Err(errno),
-            }
-        }
-        self.trash.release_front((frames.end - frames.start) as usize)?;
-        if done < length {
-            return Ok(false);
-        }
-        self.frames.note_empty(frames.clone());
+        self.frames.give_back(frames.clone(), &self.userfault)?;
         self.staging.released(&frames);
         Ok(true)
     }

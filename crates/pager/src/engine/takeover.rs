@@ -44,7 +44,7 @@ impl Engine {
     /// From now on takes over the memory of this process as it nears the budget, except for `exclude` and
     /// what the engine itself needs.
     pub fn watch_process(&mut self, exclude: &[Range<u64>]) {
-        let own = [self.frames.extent(), self.trash.extent(), self.pool.extent()];
+        let own = [self.frames.extent(), self.pool.extent()];
         let own = own.into_iter().chain(self.io.extents()).chain(self.seal.as_ref().map(Seal::extent));
         let now = Instant::now();
         self.takeover = Some(Takeover {
