@@ -612,6 +612,48 @@ fn a_block_device_is_shared_by_the_processes_of_a_run_and_taken_only_with_consen
     assert!(after[..1 << 20] == before[..1 << 20] && after[end..] == before[end..] && after != before);
 }
 
+/// A process of which only the number is known, ended with the test.
+struct Ended(u32);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        signal(self.0, "KILL");
+    }
+}
+
+#[test]
+fn a_device_is_not_taken_while_a_program_of_a_killed_run_uses_it() {
+    const NAME: &str = "extend::a_device_is_not_taken_while_a_program_of_a_killed_run_uses_it";
+    let folder = folder();
+    let Some(_swap_is_off) = can_page(NAME, folder.path()) else { return };
+    let device = Loop::new(&folder.path().join("device"), 128 << 20);
+    let Some(device) = device else { return skip(NAME, "no loop device can be had") };
+    let words = ["--backend", "pager", "--write-to", device.0.as_str()];
+    let note = folder.path().join("note");
+    // It is asked to end with who started it, and does not.
+    let script = "trap '' TERM; echo $$ > \"$0.new\"; mv \"$0.new\" \"$0\"; read line";
+    let mut run = Command::new(env!("CARGO_BIN_EXE_overdrive"));
+    run.args(["extend", "--dram", "64MiB", "--store", &device.0]).args(words);
+    run.args(["--", "sh", "-c", script]).arg(&note).stdin(Stdio::piped());
+    let mut run = Running(run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    // What it waits for; it does not come.
+    let _input = run.0.stdin.take();
+    wait_for(&note);
+    let program = Ended(std::fs::read_to_string(&note).unwrap().trim().parse().unwrap());
+    let again = || extend(&[&["--dram", "64MiB"][..], &words].concat(), Path::new(&device.0), &["true"]);
+    let (code, _, error) = again();
+    assert!(code == 2 && error.contains("held exclusively"), "{error}");
+    signal(run.0.id(), "KILL");
+    run.0.wait().unwrap();
+    let (code, _, error) = again();
+    assert!(code == 2 && error.contains("has it locked"), "{error}");
+    drop(program);
+    let begun = Instant::now();
+    while again().0 != 0 {
+        assert!(begun.elapsed() < Duration::from_secs(120), "{}", again().2);
+    }
+}
+
 #[test]
 fn page_measures_extended_memory_beside_dram() {
     const NAME: &str = "extend::page_measures_extended_memory_beside_dram";
