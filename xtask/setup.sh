@@ -28,6 +28,8 @@ if [ "$purpose" = test ]; then
     # Programs that are run in extended memory.
     lacks javac default-jdk-headless optional
     lacks memcached memcached optional
+    # Debian keeps its programs out of PATH.
+    ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || lacks postgres postgresql optional
     # Some systems name the browser otherwise; any of these will do.
     have chromium-browser || have google-chrome || lacks chromium chromium optional
     [ -e /etc/ssl/certs/ca-certificates.crt ] || packages="$packages ca-certificates"
@@ -61,7 +63,7 @@ if [ -n "$packages" ] && [ "$(id -u)" = 0 ] && have apt-get; then
     fi
     # shellcheck disable=SC2086 # a list of names
     apt-get install -y -qq --no-install-recommends $packages >/dev/null
-    for service in redis-server memcached; do
+    for service in redis-server memcached postgresql; do
         case " $packages " in
         *" $service "*)
             # Nor at the next start of the system.

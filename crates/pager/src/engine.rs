@@ -10,6 +10,7 @@ use crate::space::{BLOCK_PAGES, Space};
 use crate::staging::Staging;
 use crate::stats::{Stat, Stats};
 use crate::table::{State, Table};
+use overdrive_base::size::{MIB, format_size};
 use overdrive_hist::Histogram;
 use overdrive_sys::Errno;
 use overdrive_sys::parts::Parts;
@@ -107,6 +108,19 @@ pub enum EngineError {
         /// As wanted.
         wanted_bytes: u64,
     },
+    /// The process is too large for its budget before the program begins.
+    #[error(
+        "the budget of {} cannot be held: {} are taken before the program starts; wanted --dram of at least {}",
+        format_size(*budget_bytes), format_size(held_bytes.next_multiple_of(MIB)), format_size(*wanted_bytes)
+    )]
+    HeldAtStart {
+        /// As given.
+        budget_bytes: u64,
+        /// What is held already.
+        held_bytes: u64,
+        /// What would do.
+        wanted_bytes: u64,
+    },
     /// A system call failed.
     #[error("{step}: {errno}")]
     System {
@@ -135,6 +149,8 @@ struct Limits {
 impl Limits {
     /// Below this an engine makes no sense: its own tables and buffers take a few MiB.
     const MIN_PAGES: u64 = 4096;
+    /// What is always left to pages that go in and out, whatever else is held.
+    const LEAST: u64 = Self::MIN_PAGES / 4;
 
     fn new(budget_bytes: u64) -> Result<Self, EngineError> {
         let landing = u64::from(LANDING_SLOTS * LANDING_PAGES);
@@ -152,7 +168,7 @@ impl Limits {
 
     /// Divides `budget` when `others` pages of it are taken by what cannot be evicted.
     fn divide(budget: u64, others: u64) -> Self {
-        let total = budget.saturating_sub(others).max(Self::MIN_PAGES / 4);
+        let total = budget.saturating_sub(others).max(Self::LEAST);
         Self {
             budget,
             total,

@@ -4,7 +4,7 @@
 pub(crate) use overdrive_sys::{
     frames::Frames,
     page_io::{Done, PageIo},
-    page_map::{PageMap, anonymous_pages, for_each_anonymous},
+    page_map::{PageMap, anonymous_pages, for_each_anonymous, largest_child},
     uffd::{Message, Userfault, UserfaultError},
 };
 #[cfg(not(test))]
@@ -16,5 +16,5 @@ pub(crate) use std::{
 #[cfg(test)]
 pub(crate) use crate::sim::{
     AsFd, Descriptor, Done, Frames, Instant, Message, PageIo, PageMap, Userfault, UserfaultError,
-    anonymous_pages, for_each_anonymous,
+    anonymous_pages, for_each_anonymous, largest_child,
 };

@@ -441,6 +441,11 @@ pub(crate) fn anonymous_pages() -> Result<u64, Errno> {
     Ok(kernel(|kernel| kernel.memories[0].standing.len() + kernel.frames.len()) as u64)
 }
 
+/// As [`overdrive_sys::page_map::largest_child`].
+pub(crate) fn largest_child() -> Option<(u32, u64)> {
+    None
+}
+
 /// As [`overdrive_sys::frames::Frames`].
 #[derive(Debug)]
 pub(crate) struct Frames {

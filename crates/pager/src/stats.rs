@@ -103,6 +103,11 @@ stats! {
     Expands "expands",
     /// Pages of the compressed tier put in place ahead of a scan.
     ExpandedAhead "expanded_ahead",
+    /// How often, in seconds, more than the budget was held that could not be evicted.
+    TooSmall "budget_too_small",
+    /// What the largest child holds that is above the budget and that no engine can evict; 0 when there is
+    /// none.
+    ChildAbove "child_above",
 }
 
 /// Marks a file of counters of this layout ("overmem", version 2).

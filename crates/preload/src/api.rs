@@ -3,8 +3,8 @@
 //! They give 0 or a negative errno. What they are told is checked by the kernel: an address that is none is
 //! refused, not followed.
 
+use crate::fork;
 use crate::setup::Setup;
-use crate::{fork, ground};
 use overdrive_pager::engine::Hints;
 use overdrive_pager::stats::{Stat, Stats};
 use std::ffi::{CStr, OsStr};
@@ -210,7 +210,7 @@ fn locked_bytes() -> u64 {
 fn start_reader() -> Option<SyncSender<(usize, usize)>> {
     let (sender, receiver) = sync_channel::<(usize, usize)>(WANTED_MAX);
     let work = move || {
-        ground::block_signals();
+        overdrive_sys::signals::block_all();
         while let Ok((start, bytes)) = receiver.recv() {
             for at in (start..start + bytes).step_by(PIECE) {
                 let length = PIECE.min(start + bytes - at);

@@ -101,13 +101,3 @@ pub(crate) fn keep_descriptors() {
         }
     }
 }
-
-/// Signals are the program's business: its handlers must not run on the thread that serves its memory.
-pub(crate) fn block_signals() {
-    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the set is filled before it is used; the calls concern this thread only.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
-    }
-}

@@ -8,6 +8,7 @@ use overdrive_pager::stats::Stats;
 use overdrive_sys::affinity::{allowed_cpus, pin_current_thread};
 use overdrive_sys::parts::Parts;
 use overdrive_sys::secret::Secret;
+use overdrive_sys::signals;
 use overdrive_sys::volume::device_bytes;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -130,6 +131,9 @@ impl Setup {
             notify: Some(tell),
         };
         let mut engine = Engine::new(config).map_err(|error| error.to_string())?;
+        if self.counted {
+            engine.check_start().map_err(|error| error.to_string())?;
+        }
         fork::end_children_with(engine.stats());
         let (stats, hints) = (engine.stats(), engine.hints());
         let agent = engine.agent().map_err(|error| error.to_string())?;
@@ -156,7 +160,7 @@ fn start_thread(name: &str, work: impl FnOnce(&AtomicBool) + Send + 'static) -> 
     let started = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&started);
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        ground::block_signals();
+        signals::block_all();
         ground::keep_descriptors();
         work(&told);
     });

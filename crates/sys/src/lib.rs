@@ -22,6 +22,7 @@ pub mod nvme;
 pub mod owner;
 pub mod page_io;
 pub mod page_map;
+pub mod pageable;
 pub mod parts;
 pub mod poll;
 pub mod region;
@@ -29,6 +30,7 @@ pub mod relay;
 pub mod ring;
 pub mod secret;
 pub mod shared_words;
+pub mod signals;
 pub mod swap;
 #[cfg(test)]
 mod test_skip;

@@ -90,7 +90,28 @@ pub fn for_each_anonymous(mut each: impl FnMut(Anonymous)) -> Result<(), Errno> 
 /// # Errors
 /// The kernel's errno, or EINVAL when the line reads differently.
 pub fn anonymous_pages() -> Result<u64, Errno> {
-    let fd = open("/proc/self/statm")?;
+    anonymous_pages_in("/proc/self/statm")
+}
+
+/// The process with most anonymous memory in DRAM among the children of this process's first thread, and
+/// how many pages that is. None when there are no children or the kernel does not list them.
+#[must_use]
+pub fn largest_child() -> Option<(u32, u64)> {
+    let process = rustix::process::getpid();
+    let fd = open(&format!("/proc/self/task/{process}/children")).ok()?;
+    let mut buffer = [0u8; 4096];
+    let got = rustix::io::read(&fd, &mut buffer).ok()?;
+    let children = buffer[..got].split(|&byte| byte == b' ').filter_map(number);
+    let held = |child: u64| Some((u32::try_from(child).ok()?, anonymous_pages_of(child).ok()?));
+    children.filter_map(held).max_by_key(|&(_, pages)| pages)
+}
+
+fn anonymous_pages_of(process: u64) -> Result<u64, Errno> {
+    anonymous_pages_in(&format!("/proc/{process}/statm"))
+}
+
+fn anonymous_pages_in(path: &str) -> Result<u64, Errno> {
+    let fd = open(path)?;
     let mut buffer = [0u8; 128];
     let got = rustix::io::read(&fd, &mut buffer)?;
     let mut words = buffer[..got].split(|&byte| byte == b' ').map(number);
@@ -166,5 +187,6 @@ mod tests {
         for_each_anonymous(|mapping| found |= mapping.range.contains(&region.address())).unwrap();
         assert!(found);
         assert!(anonymous_pages().unwrap() > 10);
+        assert_eq!(anonymous_pages_of(u64::MAX), Err(Errno::NOENT));
     }
 }

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The store was used in earnest and nothing of it was lost.
-fn assert_paged(process: &Value) {
+pub(crate) fn assert_paged(process: &Value) {
     let of = |name: &str| process[name].as_u64().unwrap();
     let read = of("loads") + of("read_ahead");
     assert!(of("written") > 5000 && read > 2000, "the store was hardly used: {process}");

@@ -12,6 +12,8 @@ mod cost;
 mod density;
 mod evaluate;
 mod extend;
+mod extend_budget;
+mod extend_postgres;
 mod extend_programs;
 mod help;
 mod interrupt;

@@ -3,6 +3,7 @@
 use super::Engine;
 use crate::slots::Slot;
 use crate::stats::Stat;
+use overdrive_base::size::{MIB, format_size};
 use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
 use std::fmt;
@@ -26,6 +27,25 @@ pub enum Notice {
     StoreFull,
     /// The day's share of writes is used up.
     WritesPaced,
+    /// More than the budget cannot be evicted.
+    TooSmall {
+        /// The budget.
+        budget_bytes: u64,
+        /// What cannot be evicted.
+        stuck_bytes: u64,
+    },
+    /// A child holds more than the budget, and no engine can evict it.
+    ChildAbove {
+        /// The child's number.
+        process: u32,
+        /// What it holds.
+        bytes: u64,
+    },
+}
+
+/// A budget with room for what cannot be evicted and for the pages that go in and out.
+pub(super) fn wanted_bytes(stuck_bytes: u64) -> u64 {
+    (stuck_bytes + stuck_bytes / 4 + 8 * MIB).next_multiple_of(16 * MIB)
 }
 
 /// How a read failed.
@@ -69,6 +89,20 @@ impl fmt::Display for Notice {
                     "the store is full: the program goes on above its budget; wanted more room there (--store PATH:SIZE)",
                 )
             }
+            Self::TooSmall { budget_bytes, stuck_bytes } => write!(
+                f,
+                "the budget of {} cannot be held: {} cannot be evicted (stacks, small mappings, locked memory); \
+                 wanted --dram of at least {}",
+                format_size(*budget_bytes),
+                format_size(stuck_bytes.next_multiple_of(MIB)),
+                format_size(wanted_bytes(*stuck_bytes))
+            ),
+            Self::ChildAbove { process, bytes } => write!(
+                f,
+                "its child {process} holds {}, more than the budget: children that only fork, static and Go \
+                 programs are not limited; wanted --backend swap, which limits all together",
+                format_size(bytes.next_multiple_of(MIB))
+            ),
             Self::WritesPaced => f.write_str(
                 "the share of writes that --max-writes-per-day allows is used up: what needs more waits for it",
             ),
@@ -92,12 +126,12 @@ impl fmt::Display for ReadFailure {
 pub(super) struct Notices {
     notify: Option<fn(&Notice)>,
     losses: u32,
-    told: [bool; 2],
+    told: [bool; 4],
 }
 
 impl Notices {
     pub(super) fn new(notify: Option<fn(&Notice)>) -> Self {
-        Self { notify, losses: 0, told: [false; 2] }
+        Self { notify, losses: 0, told: [false; 4] }
     }
 
     fn tell(&self, notice: &Notice) {
@@ -108,7 +142,13 @@ impl Notices {
 
     /// Tells what is told once for a program.
     pub(super) fn tell_once(&mut self, notice: &Notice) {
-        let index = usize::from(*notice == Notice::StoreFull);
+        let index = match notice {
+            Notice::Lost { .. } => return self.tell(notice),
+            Notice::StoreFull => 0,
+            Notice::WritesPaced => 1,
+            Notice::TooSmall { .. } => 2,
+            Notice::ChildAbove { .. } => 3,
+        };
         if !std::mem::replace(&mut self.told[index], true) {
             self.tell(notice);
         }
@@ -141,6 +181,14 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_budget_that_is_too_small_is_told_with_one_that_is_not() {
+        let line = Notice::TooSmall { budget_bytes: 32 * MIB, stuck_bytes: 50 * MIB - 5 }.to_string();
+        assert!(line.contains("of 32 MiB") && line.contains("50 MiB cannot"), "{line}");
+        assert!(line.ends_with("at least 80 MiB"), "{line}");
+        assert!((1..500).all(|mib| wanted_bytes(mib * MIB) >= (mib + 8) * MIB));
+    }
 
     #[test]
     fn a_loss_names_address_offset_and_error() {

@@ -4,8 +4,8 @@
 //! budget on, all its private anonymous memory is looked for again and again, by whatever call it was made.
 //! What the engine itself lives in is left out.
 
-use super::{Engine, Limits, TICK};
-use crate::platform::{Instant, anonymous_pages, for_each_anonymous};
+use super::{Engine, EngineError, Limits, Notice, TICK, notice};
+use crate::platform::{Instant, anonymous_pages, for_each_anonymous, largest_child};
 use crate::seal::Seal;
 use crate::stats::Stat;
 use overdrive_sys::uffd::PAGE;
@@ -26,6 +26,24 @@ const AHEAD_FADES: u64 = 32;
 /// Without growth, mappings are looked at this often.
 const PERIOD: Duration = Duration::from_millis(100);
 
+/// More than the budget must have been held so long, at so many looks, before that is told.
+const ABOVE: Duration = Duration::from_secs(3);
+const ABOVE_LOOKS: u32 = 200;
+/// Children are looked at this often.
+const CHILDREN_EVERY: Duration = Duration::from_secs(1);
+
+/// A time in which more than the budget was held at every look.
+#[derive(Debug)]
+struct Above {
+    since: Instant,
+    looks: u32,
+    /// Pages evicted before.
+    evicted: u64,
+    /// The least that was held meanwhile: in all, and by what is not under the pager.
+    held: u64,
+    unmanaged: u64,
+}
+
 /// What is known about the process around the engine.
 #[derive(Debug)]
 pub(super) struct Takeover {
@@ -38,6 +56,10 @@ pub(super) struct Takeover {
     unmanaged_then: u64,
     /// Pages kept free for growth that no fault tells of.
     ahead: u64,
+    above: Option<Above>,
+    children_looked: Instant,
+    /// The child that was found above the budget last time.
+    child_above: Option<u32>,
 }
 
 impl Engine {
@@ -55,12 +77,32 @@ impl Engine {
             scanned: now,
             unmanaged_then: 0,
             ahead: 0,
+            above: None,
+            children_looked: now,
+            child_above: None,
         });
+    }
+
+    /// Whether the budget can hold what this process has before the program begins.
+    ///
+    /// # Errors
+    /// It cannot; with one that can.
+    pub fn check_start(&self) -> Result<(), EngineError> {
+        let held = anonymous_pages().unwrap_or(0);
+        if held + Limits::LEAST <= self.limits.budget {
+            return Ok(());
+        }
+        let held_bytes = held * PAGE;
+        Err(EngineError::HeldAtStart {
+            budget_bytes: self.limits.budget * PAGE,
+            held_bytes,
+            wanted_bytes: notice::wanted_bytes(held_bytes),
+        })
     }
 
     /// Looks at the process, if it is time.
     pub(super) fn look_around(&mut self) {
-        let Some(mut takeover) = self.takeover.take() else { return };
+        let Some(mut takeover) = self.takeover.take() else { return self.take_hints() };
         if takeover.looked.elapsed() >= TICK {
             takeover.looked = Instant::now();
             self.look(&mut takeover);
@@ -78,6 +120,8 @@ impl Engine {
         takeover.ahead -= takeover.ahead.div_ceil(AHEAD_FADES).min(takeover.ahead);
         takeover.ahead = takeover.ahead.max(grown * LOOKS_AHEAD).min(takeover.budget_pages / AHEAD_SHARE);
         takeover.unmanaged_then = unmanaged;
+        self.look_whether_above(takeover, anonymous, unmanaged);
+        self.look_at_children_outside(takeover);
         if !takeover.began && anonymous < takeover.budget_pages / 2 {
             return;
         }
@@ -89,6 +133,52 @@ impl Engine {
             takeover.scanned = Instant::now();
         }
         self.limits = Limits::divide(takeover.budget_pages, unmanaged + takeover.ahead);
+    }
+
+    /// Tells when the budget cannot be held whatever is evicted. A store that is full or paced is told
+    /// elsewhere.
+    fn look_whether_above(&mut self, takeover: &mut Takeover, held: u64, unmanaged: u64) {
+        let budget = takeover.budget_pages;
+        if held <= budget + budget / 32 || self.slots_are_exhausted() || self.paced {
+            takeover.above = None;
+            return;
+        }
+        let (now, evicted) = (Instant::now(), self.stats.get(Stat::Evicted));
+        let above = takeover.above.get_or_insert(Above { since: now, looks: 0, evicted, held, unmanaged });
+        above.looks += 1;
+        above.held = above.held.min(held);
+        above.unmanaged = above.unmanaged.min(unmanaged);
+        if above.looks < ABOVE_LOOKS || now.duration_since(above.since) < ABOVE {
+            return;
+        }
+        // Or else it is only slow to go.
+        let stuck = if above.unmanaged + Limits::LEAST > budget {
+            Some(above.unmanaged)
+        } else {
+            (above.evicted == evicted).then_some(above.held)
+        };
+        takeover.above = None;
+        if let Some(stuck) = stuck {
+            self.stats.add(Stat::TooSmall, ABOVE.as_secs());
+            let (budget_bytes, stuck_bytes) = (budget * PAGE, stuck * PAGE);
+            self.notices.tell_once(&Notice::TooSmall { budget_bytes, stuck_bytes });
+        }
+    }
+
+    /// Tells when a child holds more than the budget: one that has an engine of its own does not for long.
+    fn look_at_children_outside(&mut self, takeover: &mut Takeover) {
+        if takeover.children_looked.elapsed() < CHILDREN_EVERY {
+            return;
+        }
+        takeover.children_looked = Instant::now();
+        let budget = takeover.budget_pages;
+        let found = largest_child().filter(|&(_, pages)| pages > budget + budget / 4);
+        let again = found.filter(|&(process, _)| takeover.child_above == Some(process));
+        takeover.child_above = found.map(|(process, _)| process);
+        self.stats.set(Stat::ChildAbove, again.map_or(0, |(_, pages)| pages));
+        if let Some((process, pages)) = again {
+            self.notices.tell_once(&Notice::ChildAbove { process, bytes: pages * PAGE });
+        }
     }
 
     fn scan(&mut self, takeover: &Takeover) {

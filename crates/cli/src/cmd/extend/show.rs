@@ -28,7 +28,7 @@ fn kind(stat: Stat) -> Kind {
     match stat {
         Stat::LossAddress | Stat::LossOffset | Stat::LossErrno => Kind::Mark,
         Stat::Resident | Stat::Staged | Stat::Compressed | Stat::CompressedDram => Kind::Pages,
-        Stat::Stored | Stat::Unmanaged | Stat::HeldMax => Kind::Pages,
+        Stat::Stored | Stat::Unmanaged | Stat::HeldMax | Stat::ChildAbove => Kind::Pages,
         Stat::ManagedBytes | Stat::BudgetBytes => Kind::Bytes,
         Stat::FaultP50 | Stat::FaultP99 | Stat::FaultMax => Kind::Nanoseconds,
         Stat::Children => Kind::Number,
@@ -137,6 +137,17 @@ fn troubles(now: &Process) -> String {
     }
     if now.get(Stat::StoreFull) > 0 {
         let _ = writeln!(text, "{pid:>7} is or was above its budget: its store is full");
+    }
+    if now.get(Stat::TooSmall) > 0 {
+        let _ = writeln!(
+            text,
+            "{pid:>7} is or was above its budget of {}: the rest cannot be evicted",
+            short(now.get(Stat::BudgetBytes))
+        );
+    }
+    if now.get(Stat::ChildAbove) > 0 {
+        let held = short(now.get(Stat::ChildAbove) * PAGE);
+        let _ = writeln!(text, "{pid:>7} has a child that holds {held}, and is not limited");
     }
     if now.get(Stat::WritesPaced) > 0 {
         let _ = writeln!(text, "{pid:>7} waits, or waited, for its share of --max-writes-per-day");
@@ -290,6 +301,9 @@ mod tests {
             (Stat::LossErrno, 5),
             (Stat::StoreFull, 1),
             (Stat::WritesPaced, 1),
+            (Stat::TooSmall, 3),
+            (Stat::BudgetBytes, 32 << 20),
+            (Stat::ChildAbove, 25_600),
         ] {
             one.values[stat as usize] = value;
         }
@@ -297,6 +311,8 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         for words in
             ["LOST 2 pages", "0x7fff12345000", "offset 1099511627776: errno 5", "store is full", "share of"]
+                .into_iter()
+                .chain(["of 32M: the", "holds 100M"])
         {
             assert!(text.contains(words), "{words}: {text}");
         }

@@ -1,0 +1,121 @@
+//! Budgets that cannot be held: told in one line with the remedy, before the program starts where it can be known.
+
+use crate::extend::{Running, assert_empty, can_page, extend, has};
+use crate::support::{folder, overdrive, read};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Small pieces of memory, 48 MiB of them, each apart from the others. Ends with its input.
+const PIECES: &str = "\
+#include <stdio.h>\n#include <string.h>\n#include <sys/mman.h>\n#include <unistd.h>\n\
+int main(void) {\n\
+    enum { PIECE = 128 << 10, ALL = 96 << 20 };\n\
+    alarm(200);\n\
+    char *all = mmap(0, ALL, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n\
+    for (int at = 0; at < ALL; at += 2 * PIECE) {\n\
+        if (mprotect(all + at, PIECE, PROT_READ | PROT_WRITE)) return 1;\n\
+        memset(all + at, 1 + at / PIECE, PIECE);\n\
+    }\n\
+    while (getchar() != EOF);\n\
+}\n";
+
+/// A child that has more than its parent's budget. Both end with their input.
+const CHILD: &str = "\
+#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+int main(void) {\n\
+    alarm(200);\n\
+    if (fork() == 0) {\n\
+        char *all = malloc(100 << 20);\n\
+        memset(all, 7, 100 << 20);\n\
+        while (getchar() != EOF);\n\
+        return all[12345] != 7;\n\
+    }\n\
+    int status = 1;\n\
+    wait(&status);\n\
+    return status != 0;\n\
+}\n";
+
+/// 36 MiB of addresses that the loader writes before the program begins.
+const RELOCATED: &str = "\
+#include <stdio.h>\n\
+asm(\".section .data.addresses,\\\"aw\\\"\\n.balign 8\\n.rept 4718592\\n.quad main\\n.endr\\n.text\\n\");\n\
+int main(void) { puts(\"begun\"); return 0; }\n";
+
+fn build(folder: &Path, source: &str, arguments: &[&str]) -> Option<PathBuf> {
+    let (file, program) = (folder.join("program.c"), folder.join("program"));
+    std::fs::write(&file, source).unwrap();
+    let built = Command::new("cc").args(arguments).arg(&file).arg("-o").arg(&program).output().unwrap();
+    built.status.success().then_some(program)
+}
+
+/// Runs a program that ends with its input until it is told what is wanted, and gives that line and what `status`
+/// shows then.
+fn told(store: &Path, program: &Path, dram: &str, wanted: &str) -> (String, String) {
+    let mut run = Command::new(env!("CARGO_BIN_EXE_overdrive"));
+    run.args(["extend", "--quiet", "--backend", "pager", "--dram", dram, "--store"]).arg(store);
+    let run = run.arg("--").arg(program).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut run = Running(run);
+    let mut lines = BufReader::new(run.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let line = lines.find(|line| line.contains(wanted)).expect("nothing was told");
+    let (code, status, error) =
+        read(&overdrive().args(["extend", "status", "--interval", "10ms"]).output().unwrap());
+    assert_eq!(code, 0, "{error}");
+    drop(run.0.stdin.take());
+    assert_eq!(run.0.wait().unwrap().code(), Some(0), "{line}");
+    assert_empty(store);
+    (line, status)
+}
+
+#[test]
+fn a_budget_below_what_cannot_be_evicted_is_told_with_one_that_would_do() {
+    const NAME: &str = "extend_budget::a_budget_below_what_cannot_be_evicted_is_told_with_one_that_would_do";
+    let (store, place) = (folder(), folder());
+    if !has(NAME, "cc") {
+        return;
+    }
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let program = build(place.path(), PIECES, &[]).expect("built");
+    let (line, status) = told(store.path(), &program, "40MiB", "cannot be held");
+    let wanted = line.split_once("the budget of 40 MiB cannot be held").expect("named").1;
+    let wanted = wanted.split_once("wanted --dram of at least ").expect("the remedy").1;
+    let mib: u64 = wanted.trim_end_matches(" MiB").parse().unwrap();
+    assert!((64..=128).contains(&mib), "{line}");
+    assert!(status.contains("above its budget of 40M"), "{status}");
+}
+
+#[test]
+fn a_child_above_the_budget_is_told() {
+    const NAME: &str = "extend_budget::a_child_above_the_budget_is_told";
+    let (store, place) = (folder(), folder());
+    if !has(NAME, "cc") {
+        return;
+    }
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let program = build(place.path(), CHILD, &[]).expect("built");
+    let (line, status) = told(store.path(), &program, "64MiB", "its child");
+    assert!(line.contains("more than the budget") && line.contains("--backend swap"), "{line}");
+    assert!(status.contains("has a child that holds 10"), "{status}");
+}
+
+#[test]
+fn a_program_above_its_budget_before_it_begins_is_not_started() {
+    const NAME: &str = "extend_budget::a_program_above_its_budget_before_it_begins_is_not_started";
+    let (store, place) = (folder(), folder());
+    if !has(NAME, "cc") {
+        return;
+    }
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    // The first is smaller on the disk, where the linker knows it.
+    let ways: [&[&str]; 2] = [&["-fPIE", "-pie", "-Wl,-z,pack-relative-relocs"], &["-fPIE", "-pie"]];
+    let program = ways.iter().find_map(|way| build(place.path(), RELOCATED, way)).expect("built");
+    let program = program.to_str().unwrap();
+    let run =
+        |dram: &str| extend(&["--quiet", "--backend", "pager", "--dram", dram], store.path(), &[program]);
+    let (code, text, error) = run("32MiB");
+    assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{error}");
+    assert!(error.contains("before the program starts; wanted --dram of at least"), "{error}");
+    let (code, text, error) = run("96MiB");
+    assert_eq!((code, text.as_str()), (0, "begun\n"), "{error}");
+    assert_empty(store.path());
+}
