@@ -5,45 +5,31 @@
 
 use crate::fork;
 use crate::setup::Setup;
+use overdrive_extend::control::{Control, pages_of, unpin};
 use overdrive_pager::engine::Hints;
-use overdrive_pager::stats::{Stat, Stats};
+use overdrive_pager::stats::Stats;
+use overdrive_sys::{Errno, pageable};
 use std::ffi::{CStr, OsStr};
 use std::os::raw::{c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 
-const PAGE: usize = 4096;
-/// Ranges to be read that wait at most.
-const WANTED_MAX: usize = 256;
-/// Read in one go; between two the thread can be told to end with the process.
-const PIECE: usize = 1 << 20;
-
-/// What runs in this process, once it does.
-struct Running {
-    stats: Arc<Stats>,
-    hints: Arc<Hints>,
-}
-
-static RUNNING: OnceLock<Running> = OnceLock::new();
+static RUNNING: OnceLock<Control> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
-static WANTED: OnceLock<Option<SyncSender<(usize, usize)>>> = OnceLock::new();
 
 /// From now on the functions work.
 pub(crate) fn note_running(stats: Arc<Stats>, hints: Arc<Hints>) {
-    let _ = RUNNING.set(Running { stats, hints });
+    let _ = RUNNING.set(Control::new(stats, hints));
 }
 
 /// What runs, unless this is a child, which is served by its parent's engine and cannot reach it.
-fn running() -> Option<&'static Running> {
+fn running() -> Option<&'static Control> {
     if fork::is_child() { None } else { RUNNING.get() }
 }
 
-/// The whole pages that a range of bytes touches.
-fn pages_of(start: *const c_void, bytes: usize) -> (usize, usize) {
-    let first = start as usize / PAGE * PAGE;
-    let end = (start as usize).saturating_add(bytes).next_multiple_of(PAGE);
-    (first, end - first)
+/// 0, or the negative errno.
+fn told(outcome: Result<(), Errno>) -> c_int {
+    outcome.map_or_else(|errno| -errno.raw_os_error(), |()| 0)
 }
 
 fn negative_errno() -> c_int {
@@ -114,45 +100,28 @@ pub unsafe extern "C" fn overmem_unmap(start: *mut c_void, bytes: usize) -> c_in
 /// Brings a range into DRAM and keeps it there.
 #[unsafe(no_mangle)]
 pub extern "C" fn overmem_pin(start: *const c_void, bytes: usize) -> c_int {
-    let (first, length) = pages_of(start, bytes);
-    if let Some(running) = running() {
-        let budget = running.stats.get(Stat::BudgetBytes);
-        if locked_bytes().saturating_add(length as u64) > budget / 2 {
-            return -libc::ENOMEM;
-        }
-    }
-    // SAFETY: locking changes no content, and addresses that are not mapped are refused.
-    if unsafe { libc::mlock(first as *const c_void, length) } == 0 { 0 } else { negative_errno() }
+    let pages = pages_of(start as u64, bytes as u64);
+    told(running().map_or_else(|| pageable::lock(&pages), |control| control.pin(&pages)))
 }
 
 /// Takes a pin back.
 #[unsafe(no_mangle)]
 pub extern "C" fn overmem_unpin(start: *const c_void, bytes: usize) -> c_int {
-    let (first, length) = pages_of(start, bytes);
-    // SAFETY: as for locking.
-    if unsafe { libc::munlock(first as *const c_void, length) } == 0 { 0 } else { negative_errno() }
+    told(unpin(&pages_of(start as u64, bytes as u64)))
 }
 
 /// The range is needed soon: it is read while the program goes on.
 #[unsafe(no_mangle)]
 pub extern "C" fn overmem_will_need(start: *const c_void, bytes: usize) -> c_int {
-    if running().is_none() {
-        return 0;
-    }
-    match WANTED.get_or_init(start_reader) {
-        None => -libc::EAGAIN,
-        Some(queue) if queue.try_send(pages_of(start, bytes)).is_err() => -libc::EAGAIN,
-        Some(_) => 0,
-    }
+    let taken = running().map_or(Ok(()), |control| control.will_need(pages_of(start as u64, bytes as u64)));
+    told(taken.map_err(|_| Errno::AGAIN))
 }
 
 /// The range is not needed for a while: it leaves DRAM before what is in use. Its content stays.
 #[unsafe(no_mangle)]
 pub extern "C" fn overmem_cold(start: *const c_void, bytes: usize) -> c_int {
-    let Some(running) = running() else { return 0 };
-    let (first, length) = pages_of(start, bytes);
-    let range = first as u64..first as u64 + length as u64;
-    if running.hints.cold(range) { 0 } else { -libc::EAGAIN }
+    let taken = running().map_or(Ok(()), |control| control.cold(pages_of(start as u64, bytes as u64)));
+    told(taken.map_err(|_| Errno::AGAIN))
 }
 
 /// What `overmem_stats` gives; as in the header.
@@ -180,45 +149,20 @@ pub unsafe extern "C" fn overmem_stats(stats: *mut OvermemStats, bytes: usize) -
     if stats.is_null() {
         return -libc::EINVAL;
     }
-    let get = |stat| running.stats.get(stat);
+    let counters = running.counters();
     let found = OvermemStats {
-        dram_bytes: get(Stat::BudgetBytes),
-        resident_bytes: get(Stat::Resident) * PAGE as u64,
-        staged_bytes: get(Stat::Staged) * PAGE as u64,
-        stored_bytes: get(Stat::Stored) * PAGE as u64,
-        written_bytes: get(Stat::Written) * PAGE as u64,
-        faults: get(Stat::Faults),
-        loads: get(Stat::Loads),
-        waits: get(Stat::DirectStalls),
-        lost_pages: get(Stat::Lost),
+        dram_bytes: counters.dram_bytes,
+        resident_bytes: counters.resident_bytes,
+        staged_bytes: counters.staged_bytes,
+        stored_bytes: counters.stored_bytes,
+        written_bytes: counters.written_bytes,
+        faults: counters.faults,
+        loads: counters.loads,
+        waits: counters.waits,
+        lost_pages: counters.lost_pages,
     };
     let length = bytes.min(size_of::<OvermemStats>());
     // SAFETY: the caller's promise; no more than what is there is read.
     unsafe { stats.cast::<u8>().copy_from_nonoverlapping((&raw const found).cast(), length) };
     0
-}
-
-/// What the kernel counts as locked in this process.
-fn locked_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
-}
-
-/// A thread that touches what is needed soon, as any thread of the program might.
-fn start_reader() -> Option<SyncSender<(usize, usize)>> {
-    let (sender, receiver) = sync_channel::<(usize, usize)>(WANTED_MAX);
-    let work = move || {
-        overdrive_sys::signals::block_all();
-        while let Ok((start, bytes)) = receiver.recv() {
-            for at in (start..start + bytes).step_by(PIECE) {
-                let length = PIECE.min(start + bytes - at);
-                // SAFETY: reading pages changes no content; what is not mapped (any more) is refused.
-                unsafe { libc::madvise(at as *mut c_void, length, libc::MADV_POPULATE_READ) };
-            }
-        }
-    };
-    std::thread::Builder::new().name("overmem-reader".to_owned()).spawn(work).ok()?;
-    Some(sender)
 }

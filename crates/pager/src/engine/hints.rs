@@ -2,24 +2,56 @@
 
 use super::Engine;
 use crate::space::BLOCK_PAGES;
+use overdrive_sys::Errno;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 /// Hints that wait at most; more are refused, not waited for.
 const HINTS_MAX: usize = 256;
 /// Blocks that one look moves at most, so that no fault waits long for it.
 const BLOCKS_AT_ONCE: u32 = 4096;
 
-/// Where a program's threads leave hints for the engine, which looks every few milliseconds.
+/// How often a thread looks whether the engine has taken its memory over.
+const LOOK_AGAIN: Duration = Duration::from_micros(100);
+
+/// Where a program's threads leave hints and memory for the engine, which looks every few milliseconds.
 #[derive(Debug)]
 pub struct Hints {
     cold: Mutex<VecDeque<Range<u64>>>,
+    given: Mutex<VecDeque<Given>>,
+}
+
+/// Memory to be taken over, and what came of it.
+#[derive(Debug, Clone)]
+struct Given {
+    range: Range<u64>,
+    outcome: Arc<OnceLock<Result<(), Errno>>>,
 }
 
 impl Hints {
     fn new() -> Self {
-        Self { cold: Mutex::new(VecDeque::with_capacity(HINTS_MAX)) }
+        Self {
+            cold: Mutex::new(VecDeque::with_capacity(HINTS_MAX)),
+            given: Mutex::new(VecDeque::with_capacity(HINTS_MAX)),
+        }
+    }
+
+    /// Has the engine take a range of private anonymous memory over, and waits until it has. The engine
+    /// must be served by another thread.
+    ///
+    /// # Errors
+    /// As [`Engine::adopt`]; ENOMEM when it has no numbers left for so many pages.
+    pub fn adopt(&self, range: Range<u64>) -> Result<(), Errno> {
+        let given = Given { range, outcome: Arc::new(OnceLock::new()) };
+        self.given.lock().map_err(|_| Errno::IO)?.push_back(given.clone());
+        loop {
+            if let Some(outcome) = given.outcome.get() {
+                return *outcome;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
     }
 
     /// This range of addresses is not needed for a while: it goes before what is in use. False when there are
@@ -38,6 +70,10 @@ impl Hints {
     fn next(&self) -> Option<Range<u64>> {
         self.cold.try_lock().ok()?.pop_front()
     }
+
+    fn next_given(&self) -> Option<Given> {
+        self.given.try_lock().ok()?.pop_front()
+    }
 }
 
 impl Engine {
@@ -49,6 +85,12 @@ impl Engine {
     /// Follows the hints that came.
     pub(super) fn take_hints(&mut self) {
         let Some(hints) = self.hints.clone() else { return };
+        while let Some(Given { range, outcome }) = hints.next_given() {
+            let adopted = self.adopt(range.clone());
+            let whole = self.space.gaps(range).is_empty();
+            // Nobody else sets it.
+            let _ = outcome.set(adopted.and(if whole { Ok(()) } else { Err(Errno::NOMEM) }));
+        }
         let mut blocks = 0;
         while blocks < BLOCKS_AT_ONCE
             && let Some(range) = hints.next()

@@ -1,0 +1,145 @@
+//! What a program may ask of an engine that runs: the same for regions of Rust programs and for `overmem.h`.
+
+use overdrive_pager::engine::Hints;
+use overdrive_pager::stats::{Stat, Stats};
+use overdrive_sys::uffd::PAGE;
+use overdrive_sys::{Errno, pageable, signals};
+use std::ops::Range;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use thiserror::Error;
+
+/// Ranges to be read that wait at most.
+const WANTED_MAX: usize = 256;
+
+/// A hint was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("too many hints wait already")]
+pub struct HintError;
+
+/// The counters of an engine as they stand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// The budget.
+    pub dram_bytes: u64,
+    /// In place.
+    pub resident_bytes: u64,
+    /// Evicted, still in DRAM.
+    pub staged_bytes: u64,
+    /// On the SSD.
+    pub stored_bytes: u64,
+    /// To the SSD, since the start.
+    pub written_bytes: u64,
+    /// Faults served since the start.
+    pub faults: u64,
+    /// Of these, from the SSD.
+    pub loads: u64,
+    /// Of these, those that waited for room.
+    pub waits: u64,
+    /// To a failing SSD.
+    pub lost_pages: u64,
+}
+
+/// The way to a running engine, for any thread.
+#[derive(Debug)]
+pub struct Control {
+    stats: Arc<Stats>,
+    pub(crate) hints: Arc<Hints>,
+    wanted: OnceLock<Option<SyncSender<Range<u64>>>>,
+}
+
+impl Control {
+    /// Of the engine with these counters and hints.
+    #[must_use]
+    pub fn new(stats: Arc<Stats>, hints: Arc<Hints>) -> Self {
+        Self { stats, hints, wanted: OnceLock::new() }
+    }
+
+    /// Brings the pages of a range in and keeps them there until [`unpin`].
+    ///
+    /// # Errors
+    /// ENOMEM when more than half of the budget would be locked, RLIMIT_MEMLOCK does not allow it, or a
+    /// part is not mapped.
+    pub fn pin(&self, range: &Range<u64>) -> Result<(), Errno> {
+        let locked = pageable::locked_bytes().saturating_add(range.end - range.start);
+        if locked > self.stats.get(Stat::BudgetBytes) / 2 {
+            return Err(Errno::NOMEM);
+        }
+        pageable::lock(range)
+    }
+
+    /// The range is needed soon: it is read while the program goes on.
+    ///
+    /// # Errors
+    /// Too many hints wait already.
+    pub fn will_need(&self, range: Range<u64>) -> Result<(), HintError> {
+        let queue = self.wanted.get_or_init(start_reader).as_ref().ok_or(HintError)?;
+        queue.try_send(range).map_err(|_| HintError)
+    }
+
+    /// The range is not needed for a while: it leaves DRAM before what is in use. Its content stays.
+    ///
+    /// # Errors
+    /// Too many hints wait already.
+    pub fn cold(&self, range: Range<u64>) -> Result<(), HintError> {
+        if self.hints.cold(range) { Ok(()) } else { Err(HintError) }
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let get = |stat| self.stats.get(stat);
+        Counters {
+            dram_bytes: get(Stat::BudgetBytes),
+            resident_bytes: get(Stat::Resident) * PAGE,
+            staged_bytes: get(Stat::Staged) * PAGE,
+            stored_bytes: get(Stat::Stored) * PAGE,
+            written_bytes: get(Stat::Written) * PAGE,
+            faults: get(Stat::Faults),
+            loads: get(Stat::Loads),
+            waits: get(Stat::DirectStalls),
+            lost_pages: get(Stat::Lost),
+        }
+    }
+}
+
+/// The whole pages that a range of bytes touches.
+#[must_use]
+pub fn pages_of(start: u64, bytes: u64) -> Range<u64> {
+    let end = start.saturating_add(bytes).checked_next_multiple_of(PAGE);
+    start / PAGE * PAGE..end.unwrap_or(u64::MAX / PAGE * PAGE)
+}
+
+/// Takes a pin back. Pins do not add up: one is enough.
+///
+/// # Errors
+/// ENOMEM when a part is not mapped.
+pub fn unpin(range: &Range<u64>) -> Result<(), Errno> {
+    pageable::unlock(range)
+}
+
+/// A thread that touches what is needed soon, as any thread of the program might.
+fn start_reader() -> Option<SyncSender<Range<u64>>> {
+    let (sender, receiver) = sync_channel::<Range<u64>>(WANTED_MAX);
+    let work = move || {
+        signals::block_all();
+        while let Ok(range) = receiver.recv() {
+            pageable::bring_in(&range);
+        }
+    };
+    std::thread::Builder::new().name("overmem-reader".to_owned()).spawn(work).ok()?;
+    Some(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_bytes_become_whole_pages() {
+        assert_eq!(pages_of(4095, 2), 0..8192);
+        assert_eq!(pages_of(8192, 4096), 8192..12288);
+        let last = pages_of(u64::MAX - 5, 100);
+        assert!(last.start <= last.end && last.start.is_multiple_of(PAGE));
+    }
+}

@@ -1,0 +1,165 @@
+//! The engine in this process: started, asked for regions, and ended with the last of them.
+
+use crate::control::{Control, Counters};
+use crate::region::{Region, RegionError};
+use overdrive_pager::engine::{Config, Engine as Pager, EngineError};
+use overdrive_pager::pool::Compress;
+use overdrive_pager::stats::Stats;
+use overdrive_sys::file::create_unnamed;
+use overdrive_sys::pageable::Plain;
+use overdrive_sys::{Errno, signals};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use thiserror::Error;
+
+/// About what a wake-up on another, idle processor costs in a virtual machine.
+const SPIN: Duration = Duration::from_micros(60);
+const MEMORY_MAX: u64 = 64 << 30;
+
+/// What an engine is given.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// A directory on an SSD, on a file system with direct I/O.
+    pub folder: PathBuf,
+    /// DRAM that all regions together may take, at least 20 MiB. Tables come on top: a few bytes for each
+    /// page.
+    pub dram_bytes: u64,
+    /// How much of the SSD may be used, at least 1 MiB.
+    pub store_bytes: u64,
+    /// The most that all regions together may have; 64 GiB unless told.
+    pub memory_bytes_max: u64,
+    /// Whether cold pages are kept compressed in DRAM before they go to the SSD; where it pays unless told.
+    pub compress: Compress,
+    /// The most that is written to the SSD in any 24 hours; what needs more waits. No limit unless told.
+    pub writes_per_day_bytes: Option<u64>,
+}
+
+impl Options {
+    /// The rest as it is mostly wanted.
+    #[must_use]
+    pub fn new(folder: impl Into<PathBuf>, dram_bytes: u64, store_bytes: u64) -> Self {
+        Self {
+            folder: folder.into(),
+            dram_bytes,
+            store_bytes,
+            memory_bytes_max: MEMORY_MAX,
+            compress: Compress::Auto,
+            writes_per_day_bytes: None,
+        }
+    }
+}
+
+/// Why there is no engine.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The store cannot be opened.
+    #[error("store in {}: {source}", folder.display())]
+    Store {
+        /// Where it was to be.
+        folder: PathBuf,
+        /// Why not.
+        source: Errno,
+    },
+    /// The kernel or the options do not allow it.
+    #[error(transparent)]
+    Pager(#[from] EngineError),
+    /// No thread for it.
+    #[error("starting a thread: {0}")]
+    Thread(io::Error),
+}
+
+/// Holds regions within a budget. Clones are the same engine; it ends with the last clone and region.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    pub(crate) running: Arc<Running>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) control: Control,
+    stop: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Aborts the process when it is dropped: without the engine its regions would be zeroes.
+struct EndsWithEngine;
+
+impl Drop for EndsWithEngine {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
+impl Engine {
+    /// Starts an engine, without regions at first.
+    ///
+    /// # Errors
+    /// [`StartError`] names what is missing.
+    pub fn start(options: Options) -> Result<Self, StartError> {
+        // As long as it will ever be: a write that makes a file longer keeps readers out meanwhile.
+        let opened = create_unnamed(&options.folder).and_then(|store| {
+            let made = store.set_len(options.store_bytes);
+            made.map(|()| store).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        });
+        let store = opened.map_err(|source| StartError::Store { folder: options.folder, source })?;
+        let mut pager = Pager::new(Config {
+            budget_bytes: options.dram_bytes,
+            store,
+            parts: None,
+            store_bytes: options.store_bytes,
+            managed_bytes_max: options.memory_bytes_max,
+            seed: RandomState::new().hash_one(()),
+            spin: SPIN,
+            stats: Stats::default(),
+            compress: options.compress,
+            seal: None,
+            store_faults: None,
+            writes_per_day_bytes: options.writes_per_day_bytes,
+            notify: None,
+        })?;
+        let control = Control::new(pager.stats(), pager.hints());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let serve = move || {
+            signals::block_all();
+            let ends = EndsWithEngine;
+            // Whatever ended it before it was asked to, by an error or a panic.
+            if pager.serve(&stopped).is_ok() {
+                std::mem::forget(ends);
+            }
+        };
+        let thread = std::thread::Builder::new().name("overmem".to_owned()).spawn(serve);
+        let thread = Mutex::new(Some(thread.map_err(StartError::Thread)?));
+        Ok(Self { running: Arc::new(Running { control, stop, thread }) })
+    }
+
+    /// New memory under this engine: `count` values, zero.
+    ///
+    /// # Errors
+    /// [`RegionError`] says why not.
+    pub fn region<T: Plain>(&self, count: usize) -> Result<Region<T>, RegionError> {
+        Region::new(self, count)
+    }
+
+    /// The counters as they stand, of all regions together.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.running.control.counters()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.get_mut().ok().and_then(Option::take) {
+            // It aborts rather than ends with a panic.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Regions above their budget as a program uses them: contents, pins, hints, and the engine's end.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+#![allow(clippy::print_stderr, reason = "a skipped test says why")]
+
+use overdrive_base::rng::Rng;
+use overdrive_extend::{Compress, Engine, Options, Region, RegionError, StartError};
+use overdrive_sys::page_map::PageMap;
+use std::ops::Range;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const MIB: usize = 1 << 20;
+const DRAM: usize = 32 * MIB;
+/// Words of a region of four times that.
+const WORDS: usize = 4 * DRAM / 8;
+const PAGE_WORDS: usize = 512;
+
+fn skip(name: &str, reason: &str) {
+    eprintln!("skipped: {name}: {reason}");
+    if let Some(log) = std::env::var_os("OVERDRIVE_SKIP_LOG") {
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
+        std::io::Write::write_all(&mut file, format!("{name}: {reason}\n").as_bytes()).unwrap();
+    }
+}
+
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// An engine; `None` where the kernel does not permit it.
+fn start(name: &str, folder: &Path, compress: Compress) -> Option<Engine> {
+    let mut options = Options::new(folder, DRAM as u64, (8 * DRAM) as u64);
+    options.compress = compress;
+    match Engine::start(options) {
+        Ok(engine) => Some(engine),
+        Err(StartError::Pager(error)) => {
+            skip(name, &error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Random, so that no page is like another.
+fn fill(region: &mut Region<u64>) {
+    let mut rng = Rng::new(3);
+    region.iter_mut().for_each(|word| *word = rng.next_u64());
+}
+
+fn check(region: &Region<u64>) {
+    let mut rng = Rng::new(3);
+    let wrong = region.iter().filter(|&&word| word != rng.next_u64()).count();
+    assert_eq!(wrong, 0, "words are not as they were written");
+}
+
+/// How many pages of a range of words are in place.
+fn in_place(region: &Region<u64>, words: Range<usize>) -> usize {
+    let start = std::ptr::from_ref(&region[words.start]) as u64;
+    let (map, pages) = (PageMap::open().unwrap(), words.len() / PAGE_WORDS);
+    let count = |first: usize| {
+        map.present(start + first as u64 * 4096, (pages - first).min(64)).unwrap().count_ones() as usize
+    };
+    (0..pages).step_by(64).map(count).sum()
+}
+
+/// Waits until it is so; false when that does not come.
+fn comes(mut so: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !so() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+#[test]
+fn a_region_of_four_times_its_dram_keeps_its_content() {
+    const NAME: &str = "a_region_of_four_times_its_dram_keeps_its_content";
+    let folder = scratch();
+    for compress in [Compress::Off, Compress::Auto] {
+        let Some(engine) = start(NAME, folder.path(), compress) else { return };
+        let mut region = engine.region::<u64>(WORDS).unwrap();
+        assert!(region.iter().step_by(PAGE_WORDS).take(100).all(|&word| word == 0));
+        fill(&mut region);
+        let bytes = engine.region::<u8>(3 * MIB + 1).unwrap();
+        assert_eq!((bytes.len(), bytes[3 * MIB]), (3 * MIB + 1, 0));
+        check(&region);
+        let counters = engine.counters();
+        assert!(counters.resident_bytes <= DRAM as u64, "{counters:?}");
+        assert!(counters.stored_bytes >= (2 * DRAM) as u64 && counters.loads > 0, "{counters:?}");
+        assert_eq!((counters.dram_bytes, counters.lost_pages), (DRAM as u64, 0), "{counters:?}");
+        drop(engine);
+        // The region alone keeps the engine.
+        region[7] ^= 1;
+        region[7] ^= 1;
+        check(&region);
+        drop(region);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the store has no name");
+    }
+}
+
+#[test]
+fn what_is_pinned_stays_in_place_and_hints_are_followed() {
+    const NAME: &str = "what_is_pinned_stays_in_place_and_hints_are_followed";
+    const PINNED: Range<usize> = 0..4 * MIB / 8;
+    const OTHER: Range<usize> = 64 * MIB / 8..68 * MIB / 8;
+    let folder = scratch();
+    let Some(engine) = start(NAME, folder.path(), Compress::Off) else { return };
+    let mut region = engine.region::<u64>(WORDS).unwrap();
+    fill(&mut region);
+    let pages = PINNED.len() / PAGE_WORDS;
+    let too_much = region.pin(0..WORDS / 2);
+    assert!(matches!(too_much, Err(RegionError::Pin { .. })), "{too_much:?}");
+    let (pin, inner) = match (region.pin(PINNED), region.pin(PINNED.start + 5..PINNED.start + 600)) {
+        (Ok(pin), Ok(inner)) => (pin, inner),
+        (error, _) => return skip(NAME, &format!("locked memory is not to be had: {error:?}")),
+    };
+    check(&region);
+    drop(inner);
+    check(&region);
+    assert_eq!(in_place(&region, PINNED), pages, "all the rest went by meanwhile");
+    // What is said to be cold goes, unless it is pinned.
+    let go_by = |range: Range<usize>| {
+        let words = region[range].iter().step_by(PAGE_WORDS);
+        std::hint::black_box(words.fold(0, |sum, &word| sum ^ word));
+    };
+    region.cold(PINNED).unwrap();
+    go_by(PINNED.end..WORDS);
+    assert_eq!(in_place(&region, PINNED), pages);
+    drop(pin);
+    assert!(comes(|| {
+        let _ = region.cold(PINNED);
+        go_by(PINNED.end..WORDS);
+        in_place(&region, PINNED) < pages / 10
+    }));
+    assert!(comes(|| {
+        let _ = region.cold(OTHER);
+        go_by(0..WORDS / 4);
+        in_place(&region, OTHER) < OTHER.len() / PAGE_WORDS / 10
+    }));
+    let before = engine.counters();
+    region.will_need(OTHER).unwrap();
+    // Read by the engine, not by this thread.
+    assert!(comes(|| in_place(&region, OTHER) >= OTHER.len() / PAGE_WORDS * 9 / 10));
+    assert!(engine.counters().faults > before.faults);
+    check(&region);
+}
+
+#[test]
+fn what_cannot_be_had_is_an_error() {
+    const NAME: &str = "what_cannot_be_had_is_an_error";
+    let folder = scratch();
+    let missing = Engine::start(Options::new(folder.path().join("none"), DRAM as u64, DRAM as u64));
+    assert!(missing.unwrap_err().to_string().contains("none: No such file"));
+    let Some(engine) = start(NAME, folder.path(), Compress::Off) else { return };
+    let small = Engine::start(Options::new(folder.path(), 1, DRAM as u64)).unwrap_err();
+    assert!(small.to_string().contains("the budget is 1 bytes"), "{small}");
+    assert!(matches!(engine.region::<u64>(0), Err(RegionError::New { .. })));
+    assert!(matches!(engine.region::<u64>(usize::MAX), Err(RegionError::New { .. })));
+    let pins = {
+        let region = engine.region::<u32>(5000).unwrap();
+        region.pin(0..5000)
+    };
+    drop(pins);
+    let mut last = engine.region::<f64>(1).unwrap();
+    last[0] = 0.5;
+    assert_eq!(last.engine().counters().dram_bytes, DRAM as u64);
+}
