@@ -97,7 +97,8 @@ fn nothing_is_lost_with(name: &str, more: &str) {
     }
     assert!(status.success(), "{status}");
     assert!(stats.get(Stat::Evicted) > 1000 && stats.get(Stat::Loads) > 100, "the pager had nothing to do");
-    assert!(stats.get(Stat::Expands) > 100, "nothing was compressed");
+    let compresses = !more.contains("compress=off");
+    assert!(!compresses || stats.get(Stat::Expands) > 100, "nothing was compressed");
     assert_eq!(stats.get(Stat::Lost), 0);
 }
 
