@@ -21,6 +21,8 @@ pub(super) struct Contents {
     pub(super) scripts: PathBuf,
 }
 
+const PRELOADED: &str = "libovermem.so";
+
 /// Puts the archive for one scenario on one kernel together.
 pub(super) fn build(contents: &Contents, kernel: &Kernel, scenario: &Scenario) -> Result<Vec<u8>> {
     let mut archive = Archive::default();
@@ -44,6 +46,12 @@ pub(super) fn build(contents: &Contents, kernel: &Kernel, scenario: &Scenario) -
     for (name, program) in programs {
         archive.file(&format!("bin/{name}"), 0o755, &read(&program)?);
         shared.extend(libraries(&program)?);
+    }
+    // What `overdrive extend` preloads, where it was built.
+    let preloaded = contents.overdrive.with_file_name(PRELOADED);
+    if preloaded.is_file() {
+        archive.file(&format!("bin/{PRELOADED}"), 0o755, &read(&preloaded)?);
+        shared.extend(libraries(&preloaded)?);
     }
     for library in shared {
         archive.file(&library.display().to_string(), 0o755, &read(&library)?);
