@@ -257,6 +257,7 @@ pub struct Engine {
     children: Vec<child::Child>,
     /// Blocks into which pages were put last, and when.
     fresh: VecDeque<(u32, Instant)>,
+    leaving: Option<evict::Leaving>,
     /// No block could be moved lately: it is tried again from then on.
     evict_again: Option<Instant>,
     /// The store refused a write: the next one is tried then.
@@ -333,6 +334,7 @@ impl Engine {
             hints: None,
             children: Vec::new(),
             fresh: VecDeque::with_capacity(evict::FRESH_BLOCKS),
+            leaving: None,
             evict_again: None,
             write_again: None,
             no_space: false,

@@ -24,6 +24,14 @@ impl Region {
     fn page_at(&self, address: u64) -> u32 {
         self.first + ((address - self.range.start) / PAGE) as u32
     }
+
+    fn pages(&self) -> Range<u32> {
+        self.first..self.page_at(self.range.end - 1) + 1
+    }
+
+    fn address_of(&self, page: u32) -> u64 {
+        self.range.start + u64::from(page - self.first) * PAGE
+    }
 }
 
 /// All regions, in order of address, without overlap.
@@ -187,22 +195,31 @@ impl Space {
         let wanted = block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES;
         let mut found = Vec::new();
         for region in &self.regions {
-            let pages = region.first..region.page_at(region.range.end - 1) + 1;
+            let pages = region.pages();
             let cut = wanted.start.max(pages.start)..wanted.end.min(pages.end);
             if cut.start < cut.end {
-                found.push((region.range.start + u64::from(cut.start - region.first) * PAGE, cut));
+                found.push((region.address_of(cut.start), cut));
             }
         }
         found
     }
 
+    /// The first at most `most` pages in a row of a range of pages, with their address.
+    #[must_use]
+    pub fn next_stretch(&self, wanted: Range<u32>, most: u32) -> Option<(u64, Range<u32>)> {
+        let cut = |region: &Region| {
+            let pages = region.pages();
+            let (start, end) = (wanted.start.max(pages.start), wanted.end.min(pages.end));
+            (start < end).then(|| (region.address_of(start), start..end.min(start + most)))
+        };
+        self.regions.iter().filter_map(cut).min_by_key(|(_, pages)| pages.start)
+    }
+
     /// The address of a page.
     #[must_use]
     pub fn address(&self, page: u32) -> Option<u64> {
-        self.stretches(page / BLOCK_PAGES)
-            .into_iter()
-            .find(|(_, pages)| pages.contains(&page))
-            .map(|(address, pages)| address + u64::from(page - pages.start) * PAGE)
+        let region = self.regions.iter().find(|region| region.pages().contains(&page))?;
+        Some(region.address_of(page))
     }
 }
 
@@ -218,6 +235,9 @@ mod tests {
         assert_eq!(region.first % BLOCK_PAGES, 63);
         assert_eq!(space.page(BLOCK_BYTES), Some(64));
         assert_eq!(space.stretches(1), [(BLOCK_BYTES, 64..128)]);
+        assert_eq!(space.next_stretch(60..128, 16), Some((BLOCK_BYTES - PAGE, 63..79)));
+        assert_eq!(space.next_stretch(120..128, 16), Some((BLOCK_BYTES + 56 * PAGE, 120..128)));
+        assert_eq!(space.next_stretch(0..63, 16), None);
         assert_eq!(space.address(63), Some(BLOCK_BYTES - PAGE));
     }
 

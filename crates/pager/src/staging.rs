@@ -62,6 +62,11 @@ impl Staging {
         self.used -= 1;
     }
 
+    /// Keeps the group of a frame from being given back, until [`Staging::settle`].
+    pub fn hold(&mut self, frame: u32) {
+        self.unwritten[(frame / BLOCK_PAGES) as usize] += 1;
+    }
+
     /// Notes that a page was moved to a frame. `unwritten`: it must be written before its frame can be
     /// given up.
     pub fn fill(&mut self, frame: u32, page: u32, unwritten: bool) {

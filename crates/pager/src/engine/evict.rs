@@ -10,6 +10,9 @@ use overdrive_sys::uffd::PAGE;
 use std::ops::Range;
 use std::time::Duration;
 
+/// Pages that are moved at a time. For each run of them the other processors are interrupted, and who faults
+/// meanwhile waits for all.
+const PIECE_PAGES: u32 = if cfg!(test) { 1 } else { 16 };
 /// Pages of a block that refuse to move before the rest of it is left for later.
 const STUCK_MAX: u32 = 8;
 /// What was put in place is left there this long: the thread that waits for it needs a moment to wake, and
@@ -19,6 +22,17 @@ const FRESH: Duration = Duration::from_micros(500);
 pub(super) const FRESH_BLOCKS: usize = 16;
 /// Blocks in a row of which nothing moved before eviction pauses.
 const UNMOVABLE_IN_A_ROW: u32 = 32;
+
+/// A block on its way out, piece by piece.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Leaving {
+    block: u32,
+    /// The first of its frames.
+    group: u32,
+    /// The first page that was not looked at.
+    next: u32,
+    moved: u32,
+}
 
 /// What has to be done with a page in a frame before the frame can be given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,13 +53,20 @@ impl Engine {
             more |= self.release()?;
         }
         let hard = self.queues.resident() + self.pool.pages();
-        if hard + self.limits.soft + self.limits.reserve > self.limits.total {
+        if hard + self.limits.soft + self.limits.reserve > self.limits.total || self.leaving.is_some() {
             tried = true;
-            more |= self.evict_one()?;
+            more |= self.evict_some()?;
         }
-        more |= self.spill();
+        // The group taken last stays so until it is full.
+        if self.leaving.is_none() {
+            more |= self.spill();
+        }
         self.start_writes()?;
-        self.stuck = tried && !more && self.free_runs.len() == super::WRITES as usize;
+        // In the middle of a block of which nothing moved yet, neither is known.
+        let undecided = self.leaving.is_some_and(|leaving| leaving.moved == 0);
+        if !undecided {
+            self.stuck = tried && !more && self.free_runs.len() == super::WRITES as usize;
+        }
         Ok(more)
     }
 
@@ -73,36 +94,57 @@ impl Engine {
         Ok(true)
     }
 
-    /// Takes the pages of one block away. True when that made progress.
+    /// Takes some pages of one block away. True when there is more to do or that made progress.
     ///
     /// # Errors
     /// Where the pages are cannot be found out: going on would mean zeroes where their content was.
-    pub(super) fn evict_one(&mut self) -> Result<bool, Errno> {
-        if self.evict_again.is_some_and(|again| Instant::now() < again) {
+    pub(super) fn evict_some(&mut self) -> Result<bool, Errno> {
+        let Some(mut leaving) = self.leaving.take().or_else(|| self.next_to_leave()) else {
             return Ok(false);
+        };
+        // Pages that were put in place or given up since the last piece keep the rest where it is.
+        let stays = self.is_being_given_up(leaving.block) || self.is_fresh(leaving.block);
+        let end = (leaving.block + 1) * BLOCK_PAGES;
+        let rest = if stays { end..end } else { leaving.next..end };
+        let Some((address, pages)) = self.space.next_stretch(rest, PIECE_PAGES) else {
+            return Ok(self.has_left(&leaving));
+        };
+        leaving.next = pages.end;
+        let first = leaving.group + pages.start % BLOCK_PAGES;
+        self.move_out(address, first, pages.len() as u32);
+        leaving.moved += self.sort_out(address, first, pages)?;
+        self.leaving = Some(leaving);
+        Ok(true)
+    }
+
+    /// The block that goes next, with room for it in staging.
+    fn next_to_leave(&mut self) -> Option<Leaving> {
+        if self.evict_again.is_some_and(|again| Instant::now() < again) {
+            return None;
         }
-        let Some(block) = self.queues.victim() else { return Ok(false) };
+        let block = self.queues.victim()?;
         if self.is_being_given_up(block) || self.is_fresh(block) {
             self.queues.again_later(block);
             self.note_unmovable(0);
-            return Ok(false);
+            return None;
         }
-        let Some(group) = self.staging.take() else { return Ok(false) };
-        let mut moved = 0;
-        for (address, pages) in self.space.stretches(block) {
-            let first = group + pages.start % BLOCK_PAGES;
-            self.move_out(address, first, pages.len() as u32);
-            moved += self.sort_out(address, first, pages)?;
-        }
-        if moved == 0 {
+        let group = self.staging.take()?;
+        self.staging.hold(group);
+        Some(Leaving { block, group, next: block * BLOCK_PAGES, moved: 0 })
+    }
+
+    /// A block is away, as far as it could be taken. True when that made progress.
+    fn has_left(&mut self, leaving: &Leaving) -> bool {
+        self.staging.settle(leaving.group);
+        if leaving.moved == 0 {
             // An empty group given back later would pass for progress, and who waits for room would wait on.
             self.staging.put_back();
         }
-        self.queues.evicted(block, moved);
-        self.stats.add(Stat::Evicted, u64::from(moved));
-        self.queues.again_later(block);
-        self.note_unmovable(moved);
-        Ok(moved > 0)
+        self.queues.evicted(leaving.block, leaving.moved);
+        self.stats.add(Stat::Evicted, u64::from(leaving.moved));
+        self.queues.again_later(leaving.block);
+        self.note_unmovable(leaving.moved);
+        leaving.moved > 0
     }
 
     /// Pages of this block were put in place because somebody wants them.
