@@ -10,6 +10,7 @@ use crate::uffd::{PAGE, Userfault};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 const PAGE_BYTES: usize = PAGE as usize;
 
@@ -75,10 +76,13 @@ impl Frames {
         self.filled[frame as usize / 64] |= 1 << (frame % 64);
         assert!((frame as usize) < self.count, "frame {frame} of {}", self.count);
         // SAFETY: within the mapping, to which no reference is alive beside `&mut self`; the kernel answers
-        // for a page that is missing. What is written is what stands there.
-        unsafe {
-            let first = self.base.as_ptr().add(frame as usize * PAGE_BYTES);
-            first.write_volatile(first.read_volatile());
+        // for a page that is missing.
+        let first = unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(frame as usize * PAGE_BYTES)) };
+        // What is written must be what stands there, also when the page is dropped between the two looks: a
+        // byte of the old page in a page of zeroes would be neither.
+        let mut byte = first.load(Ordering::Relaxed);
+        while let Err(other) = first.compare_exchange(byte, byte, Ordering::Relaxed, Ordering::Relaxed) {
+            byte = other;
         }
     }
 
