@@ -102,12 +102,8 @@ impl Engine {
     /// # Errors
     /// [`StartError`] names what is missing.
     pub fn start(options: Options) -> Result<Self, StartError> {
-        // As long as it will ever be: a write that makes a file longer keeps readers out meanwhile.
-        let opened = create_unnamed(&options.folder).and_then(|store| {
-            let made = store.set_len(options.store_bytes);
-            made.map(|()| store).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
-        });
-        let store = opened.map_err(|source| StartError::Store { folder: options.folder, source })?;
+        let store = create_unnamed(&options.folder, options.store_bytes)
+            .map_err(|source| StartError::Store { folder: options.folder, source })?;
         let mut pager = Pager::new(Config {
             budget_bytes: options.dram_bytes,
             store,

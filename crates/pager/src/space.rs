@@ -25,8 +25,17 @@ impl Region {
         self.first + ((address - self.range.start) / PAGE) as u32
     }
 
-    fn pages(&self) -> Range<u32> {
+    /// The numbers of its pages.
+    #[must_use]
+    pub fn pages(&self) -> Range<u32> {
         self.first..self.page_at(self.range.end - 1) + 1
+    }
+
+    /// What of a range of pages it has, with the address of the first.
+    fn stretch(&self, wanted: &Range<u32>) -> Option<(u64, Range<u32>)> {
+        let pages = self.pages();
+        let (start, end) = (wanted.start.max(pages.start), wanted.end.min(pages.end));
+        (start < end).then(|| (self.address_of(start), start..end))
     }
 
     fn address_of(&self, page: u32) -> u64 {
@@ -193,26 +202,15 @@ impl Space {
     #[must_use]
     pub fn stretches(&self, block: u32) -> Vec<(u64, Range<u32>)> {
         let wanted = block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES;
-        let mut found = Vec::new();
-        for region in &self.regions {
-            let pages = region.pages();
-            let cut = wanted.start.max(pages.start)..wanted.end.min(pages.end);
-            if cut.start < cut.end {
-                found.push((region.address_of(cut.start), cut));
-            }
-        }
-        found
+        self.regions.iter().filter_map(|region| region.stretch(&wanted)).collect()
     }
 
     /// The first at most `most` pages in a row of a range of pages, with their address.
     #[must_use]
     pub fn next_stretch(&self, wanted: Range<u32>, most: u32) -> Option<(u64, Range<u32>)> {
-        let cut = |region: &Region| {
-            let pages = region.pages();
-            let (start, end) = (wanted.start.max(pages.start), wanted.end.min(pages.end));
-            (start < end).then(|| (region.address_of(start), start..end.min(start + most)))
-        };
-        self.regions.iter().filter_map(cut).min_by_key(|(_, pages)| pages.start)
+        let stretches = self.regions.iter().filter_map(|region| region.stretch(&wanted));
+        let (address, pages) = stretches.min_by_key(|(_, pages)| pages.start)?;
+        Some((address, pages.start..pages.end.min(pages.start + most)))
     }
 
     /// The address of a page.

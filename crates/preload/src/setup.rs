@@ -6,6 +6,7 @@ use overdrive_pager::pool::Compress;
 use overdrive_pager::seal::{KEY_BYTES, Seal};
 use overdrive_pager::stats::Stats;
 use overdrive_sys::affinity::{allowed_cpus, pin_current_thread};
+use overdrive_sys::file::create_unnamed;
 use overdrive_sys::parts::Parts;
 use overdrive_sys::secret::Secret;
 use overdrive_sys::signals;
@@ -113,7 +114,10 @@ impl Setup {
         ground::note_first_thread();
         let (store, parts) = match &self.device {
             Some(device) => shared_store(device, &self.dir, self.store_bytes)?,
-            None => (store_in(&self.dir, self.store_bytes)?, None),
+            None => {
+                let store = create_unnamed(&self.dir, self.store_bytes);
+                (store.map_err(|error| format!("store in {}: {error}", self.dir.display()))?, None)
+            }
         };
         let config = Config {
             budget_bytes: self.budget_bytes,
@@ -260,23 +264,6 @@ fn serve(mut engine: Engine, cpu: Option<usize>, started: &AtomicBool) {
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
 }
 
-/// A file without a name, for this process alone, gone when it ends.
-///
-/// It has its full length from the start: a write that makes a file longer keeps readers out until it is
-/// over, and reads that were refused at once are left to a thread of the kernel's.
-fn store_in(dir: &Path, bytes: u64) -> Result<File, String> {
-    let told = |error| format!("store in {}: {error}", dir.display());
-    let direct = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .mode(0o600)
-        .custom_flags(libc::O_TMPFILE | libc::O_EXCL | libc::O_DIRECT)
-        .open(dir)
-        .map_err(told)?;
-    direct.set_len(bytes).map_err(told)?;
-    Ok(direct)
-}
-
 /// A device that `overdrive extend` holds and lets its programs open, with this process's parts of it.
 fn shared_store(device: &Path, dir: &Path, most_bytes: u64) -> Result<(File, Option<Parts>), String> {
     let told = |error: &dyn std::fmt::Display| format!("store on {}: {error}", device.display());
@@ -312,20 +299,22 @@ fn stats_in(dir: &Path) -> Result<Stats, String> {
 fn seal() -> Result<Seal, String> {
     let told = |error: &dyn std::fmt::Display| format!("a key that stays in memory: {error}");
     let mut key = Secret::new(|| [0; KEY_BYTES]).map_err(|errno| told(&errno))?;
-    // SAFETY: the buffer is valid for its length.
-    let got = unsafe { libc::getrandom(key.as_mut_ptr().cast(), KEY_BYTES, 0) };
-    if got != KEY_BYTES as isize {
-        return Err(told(&std::io::Error::last_os_error()));
-    }
+    fill_with_random(key.as_mut_slice()).map_err(|error| told(&error))?;
     Seal::new(&key).map_err(|errno| told(&errno))
+}
+
+/// From the kernel; a few bytes, which it gives whole or not at all.
+fn fill_with_random(bytes: &mut [u8]) -> std::io::Result<()> {
+    // SAFETY: the buffer is valid for its length.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got == bytes.len() as isize { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 /// Different in each process, so that nobody can prepare contents whose marks are equal.
 fn seed() -> u64 {
     let mut bytes = [0u8; 8];
-    // SAFETY: the buffer is valid for its length. A kernel that gives nothing leaves zeroes, which still
-    // works.
-    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    // A kernel that gives nothing leaves zeroes, which still works.
+    let _ = fill_with_random(&mut bytes);
     u64::from_ne_bytes(bytes)
 }
 

@@ -93,13 +93,19 @@ pub fn create_scratch(directory: &Path, caching: Caching) -> Result<File, Errno>
     }
 }
 
-/// Makes a file without a name for direct I/O in `directory`, for this user alone: gone when it is closed.
+/// Makes a file of `bytes` without a name for direct I/O in `directory`, for this user alone: gone when it is
+/// closed.
+///
+/// It has its full length from the start, without taking room: a write that makes a file longer keeps readers
+/// out until it is over, and reads that were refused at once are left to a thread of the kernel's.
 ///
 /// # Errors
 /// The kernel's errno: EOPNOTSUPP or EINVAL when the file system has no unnamed files or no direct I/O.
-pub fn create_unnamed(directory: &Path) -> Result<File, Errno> {
+pub fn create_unnamed(directory: &Path, bytes: u64) -> Result<File, Errno> {
     let flags = OFlags::TMPFILE | OFlags::EXCL | OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
-    rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR).map(File::from)
+    let file = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?;
+    rustix::fs::ftruncate(&file, bytes)?;
+    Ok(file.into())
 }
 
 /// Whether a program's file carries capabilities, which it gives to whoever runs it.

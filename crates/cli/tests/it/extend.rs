@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::RwLockReadGuard;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// The preload library as the tests were built with it; says why not.
 fn library(test: &str) -> Option<PathBuf> {
@@ -44,6 +45,13 @@ pub(crate) fn has(test: &str, program: &str) -> bool {
         skip(test, &format!("{program} is not installed"));
     }
     found.status.success()
+}
+
+/// A folder for the store and one for the test, where this program can run on extended memory.
+pub(crate) fn ready(test: &str, program: &str) -> Option<(TempDir, TempDir, RwLockReadGuard<'static, ()>)> {
+    let (store, place) = (folder(), folder());
+    let swap_is_off = if has(test, program) { can_page(test, store.path())? } else { return None };
+    Some((store, place, swap_is_off))
 }
 
 pub(crate) fn assert_empty(folder: &Path) {
@@ -276,11 +284,7 @@ fn signals_reach_the_program_and_a_killed_run_is_tidied_up_by_the_next() {
 #[test]
 fn python_above_its_budget_finds_what_it_wrote_and_status_shows_it() {
     const NAME: &str = "extend::python_above_its_budget_finds_what_it_wrote_and_status_shows_it";
-    let (store, place) = (folder(), folder());
-    if !has(NAME, "python3") {
-        return;
-    }
-    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let Some((store, place, _swap_is_off)) = ready(NAME, "python3") else { return };
     let (stats, ready) = (place.path().join("stats.json"), place.path().join("ready"));
     let script = format!(
         "import os, hashlib, random, time\n\
@@ -331,11 +335,7 @@ fn python_above_its_budget_finds_what_it_wrote_and_status_shows_it() {
 #[test]
 fn sort_in_little_memory_sorts() {
     const NAME: &str = "extend::sort_in_little_memory_sorts";
-    let (store, place) = (folder(), folder());
-    if !has(NAME, "sort") {
-        return;
-    }
-    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let Some((store, place, _swap_is_off)) = ready(NAME, "sort") else { return };
     let (input, plain) = (place.path().join("input"), place.path().join("plain"));
     let mut seed = 1u64;
     let lines: String = (0..600_000)
@@ -362,11 +362,7 @@ fn sort_in_little_memory_sorts() {
 #[test]
 fn java_with_a_heap_above_its_budget_finds_what_it_wrote() {
     const NAME: &str = "extend::java_with_a_heap_above_its_budget_finds_what_it_wrote";
-    let (store, place) = (folder(), folder());
-    if !has(NAME, "java") {
-        return;
-    }
-    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let Some((store, place, _swap_is_off)) = ready(NAME, "java") else { return };
     let source = place.path().join("Fill.java");
     let program = "import java.util.*;\n\
         public class Fill { public static void main(String[] a) {\n\

@@ -1,7 +1,7 @@
 //! Budgets that cannot be held: told in one line with the remedy, before the program starts where it can be known.
 
-use crate::extend::{Running, assert_empty, can_page, extend, has};
-use crate::support::{folder, overdrive, read};
+use crate::extend::{Running, assert_empty, extend, ready};
+use crate::support::{overdrive, read};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -70,11 +70,7 @@ fn told(store: &Path, program: &Path, dram: &str, wanted: &str) -> (String, Stri
 #[test]
 fn a_budget_below_what_cannot_be_evicted_is_told_with_one_that_would_do() {
     const NAME: &str = "extend_budget::a_budget_below_what_cannot_be_evicted_is_told_with_one_that_would_do";
-    let (store, place) = (folder(), folder());
-    if !has(NAME, "cc") {
-        return;
-    }
-    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
     let program = build(place.path(), PIECES, &[]).expect("built");
     let (line, status) = told(store.path(), &program, "40MiB", "cannot be held");
     let wanted = line.split_once("the budget of 40 MiB cannot be held").expect("named").1;
@@ -87,11 +83,7 @@ fn a_budget_below_what_cannot_be_evicted_is_told_with_one_that_would_do() {
 #[test]
 fn a_child_above_the_budget_is_told() {
     const NAME: &str = "extend_budget::a_child_above_the_budget_is_told";
-    let (store, place) = (folder(), folder());
-    if !has(NAME, "cc") {
-        return;
-    }
-    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
     let program = build(place.path(), CHILD, &[]).expect("built");
     let (line, status) = told(store.path(), &program, "64MiB", "its child");
     assert!(line.contains("more than the budget") && line.contains("--backend swap"), "{line}");
@@ -101,11 +93,7 @@ fn a_child_above_the_budget_is_told() {
 #[test]
 fn a_program_above_its_budget_before_it_begins_is_not_started() {
     const NAME: &str = "extend_budget::a_program_above_its_budget_before_it_begins_is_not_started";
-    let (store, place) = (folder(), folder());
-    if !has(NAME, "cc") {
-        return;
-    }
-    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
     // The first is smaller on the disk, where the linker knows it.
     let ways: [&[&str]; 2] = [&["-fPIE", "-pie", "-Wl,-z,pack-relative-relocs"], &["-fPIE", "-pie"]];
     let program = ways.iter().find_map(|way| build(place.path(), RELOCATED, way)).expect("built");

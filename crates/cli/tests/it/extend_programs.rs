@@ -1,7 +1,7 @@
 //! Real programs above their budget, whose results are compared byte for byte: a compiler, a cache, a machine.
 
 use crate::density::guest_kernel;
-use crate::extend::{Running, assert_empty, can_page, extend, has, largest, wait_for};
+use crate::extend::{Running, assert_empty, can_page, extend, has, largest, ready, wait_for};
 use crate::support::{folder, skip};
 use overdrive_base::rng::Rng;
 use serde_json::Value;
@@ -47,11 +47,7 @@ fn source() -> String {
 #[test]
 fn a_compiler_in_a_third_of_its_memory_writes_the_same_code() {
     const NAME: &str = "extend_programs::a_compiler_in_a_third_of_its_memory_writes_the_same_code";
-    let (store, place) = (folder(), folder());
-    if !has(NAME, "gcc") {
-        return;
-    }
-    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let Some((store, place, _swap_is_off)) = ready(NAME, "gcc") else { return };
     let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
     let [input, plain, paged, stats] = ["big.c", "plain.s", "paged.s", "stats.json"].map(at);
     std::fs::write(&input, source()).unwrap();
@@ -101,11 +97,7 @@ fn a_cache_gives_back_what_it_was_given() {
     const NAME: &str = "extend_programs::a_cache_gives_back_what_it_was_given";
     const VALUES: u64 = 40_000;
     const AT_ONCE: u64 = 50;
-    let (store, place) = (folder(), folder());
-    if !has(NAME, "memcached") {
-        return;
-    }
-    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let Some((store, place, _swap_is_off)) = ready(NAME, "memcached") else { return };
     let stats = place.path().join("stats.json");
     let cache = Cache::start(store.path(), place.path(), &stats);
     let value = |number: u64| -> Vec<u8> {

@@ -10,7 +10,7 @@ use super::load::{READ_AGAIN, opened};
 use super::notice::TOO_MANY_CHILDREN;
 use super::{Engine, Load};
 use crate::platform::{AsFd, Descriptor, Instant, Message, Userfault};
-use crate::space::Space;
+use crate::space::{Region, Space};
 use crate::stats::Stat;
 use crate::table::{State, Table, mark_of};
 use overdrive_sys::Errno;
@@ -63,7 +63,7 @@ impl Engine {
         let space = self.space.clone();
         let mut table = self.table.prefix(space.pages_end());
         let mut pages = 0;
-        for page in space.regions().iter().flat_map(|region| pages_of(&region.range, region.first)) {
+        for page in space.regions().iter().flat_map(Region::pages) {
             match self.table.state(page) {
                 State::Staged if !self.is_written(page) => {
                     // Not on the store yet, and the frames are the parent's alone: it gets its page now.
@@ -378,8 +378,4 @@ impl Engine {
         self.stats.set(Stat::Children, self.children.len() as u64);
         Ok(())
     }
-}
-
-fn pages_of(range: &Range<u64>, first: u32) -> Range<u32> {
-    first..first + ((range.end - range.start) / PAGE) as u32
 }

@@ -11,7 +11,7 @@ use crate::pool::Compress;
 use crate::seal::{KEY_BYTES, Seal};
 use crate::sim::{FRAMES, Kernel, Memory, Standing, Told, content_of, kernel, page_of};
 use crate::slots::{SEGMENT_SLOTS, Slots};
-use crate::space::{BLOCK_PAGES, Space};
+use crate::space::{BLOCK_PAGES, Region, Space};
 use crate::staging::Staging;
 use crate::stats::{Stat, Stats};
 use crate::table::{State, Table, mark_of};
@@ -21,7 +21,6 @@ use overdrive_sys::uffd::PAGE;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::Range;
 use std::time::Duration;
 
 mod look;

@@ -82,7 +82,7 @@ impl Store {
                 format_size(STORE_MIN)
             );
         }
-        if let Err(error) = file::create_unnamed(&folder) {
+        if let Err(error) = file::create_unnamed(&folder, 0) {
             refuse!(
                 "--store {shown}: no file for direct I/O can be made there ({error}, {}); wanted a directory that this \
                  user may write to, on ext4, xfs or btrfs",

@@ -159,8 +159,7 @@ impl World {
 }
 
 pub(super) fn pages_of(space: &Space) -> Vec<u32> {
-    let pages = |range: &Range<u64>| ((range.end - range.start) / PAGE) as u32;
-    space.regions().iter().flat_map(|region| region.first..region.first + pages(&region.range)).collect()
+    space.regions().iter().flat_map(Region::pages).collect()
 }
 
 fn page_at(space: &Space, address: u64) -> Option<u32> {
