@@ -1,5 +1,5 @@
-//! `cargo xtask bench-memory`: Overdrive's pager against the kernel's swap, on the same disk, with the same
-//! budget, in turn, cell by cell; and against what the disk itself gives.
+//! `cargo xtask bench-memory`: Overdrive's pager, and its backend swap, against the kernel's swap, on the
+//! same disk, with the same budget, in turn, cell by cell; and against what the disk itself gives.
 //!
 //! Swap is set up as well as it can be for each cell: a file of its own on the same file system, written
 //! before it is read, at the front of all areas, and the page-cluster that suits the pattern. The host's
@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const HELP: &str = "\
 cargo xtask bench-memory [OPTIONS]
 
-Runs every cell on swap and on extended memory in turn (needs root), and prints the ratios of neighbouring
-runs with their spread, then a bar for each demand.
+Runs every cell on swap and on memory extended by the pager and by the backend swap, in turn (needs root),
+and prints the ratios of neighbouring runs with their spread, then a bar for each demand.
 
   --dir DIR            where swap file and store go (default: the current folder)
   --set SIZE_MIB       the set in MiB (default 512); the budget is a half or a quarter of it
@@ -165,14 +165,17 @@ fn measure(options: &Options, stop: &AtomicBool) -> Result<Vec<Bar>> {
         if stop.load(Ordering::Relaxed) {
             bail!("stopped");
         }
-        let [swap, extend] = ["swap", "extend"].map(|backing| samples(&document, backing));
-        if swap.is_empty() || swap.len() != extend.len() {
-            bail!("{}: {} runs on swap, {} on extend", cell.name, swap.len(), extend.len());
+        let sides = SIDES.map(|backing| samples(&document, backing));
+        let [swap, extend, ahead] = &sides;
+        if swap.is_empty() || sides.iter().any(|side| side.len() != swap.len()) {
+            let counts: Vec<String> =
+                SIDES.iter().zip(&sides).map(|(name, side)| format!("{} on {name}", side.len())).collect();
+            bail!("{}: runs are missing: {}", cell.name, counts.join(", "));
         }
         println!("\n{}: {}", cell.name, cell.told());
-        show("swap", &swap);
-        show("extend", &extend);
-        bars.extend(judge_cell(cell, &swap, &extend));
+        SIDES.iter().zip(&sides).for_each(|(name, side)| show(name, side));
+        bars.extend(judge_cell(cell, swap, extend));
+        bars.push(judge_backend(cell, swap, ahead));
         limits.insert(cell.threads, (cell.name, median(extend.iter().map(|sample| sample.faults_per_s))));
     }
     if options.wants(redis::NAME) {
@@ -185,13 +188,17 @@ fn measure(options: &Options, stop: &AtomicBool) -> Result<Vec<Bar>> {
     Ok(bars)
 }
 
-/// Runs `overdrive page` on both backings in turn; its progress goes to the user, its JSON comes here.
+/// The backings of a cell: the kernel's swap, the pager, the backend swap.
+const SIDES: [&str; 3] = ["swap", "extend", "extend-swap"];
+
+/// Runs `overdrive page` on the backings in turn; its progress goes to the user, its JSON comes here.
 fn page(options: &Options, cell: &Cell) -> Result<Value> {
     let dir = options.dir.display();
     let (set, runtime) = (options.set_mib, options.runtime_s);
     let words = format!(
-        "page --json --backing swap,extend --set {set}MiB --dram {}MiB --threads {} --pattern {} --read-ratio {} \
+        "page --json --backing {} --set {set}MiB --dram {}MiB --threads {} --pattern {} --read-ratio {} \
          --compressible {} --runtime {runtime}s --warmup-max {}s --repeat {} --swap {dir} --store {dir}",
+        SIDES.join(","),
         set / cell.set_per_dram,
         cell.threads,
         cell.pattern,
@@ -224,7 +231,7 @@ fn samples(document: &Value, backing: &str) -> Vec<Sample> {
 fn show(name: &str, samples: &[Sample]) {
     for sample in samples {
         println!(
-            "  {name:<7}{:>9.0} pages/s {:>8.0} faults/s  p99.9 {:>8.0} us  max {:>8.0} us",
+            "  {name:<12}{:>9.0} pages/s {:>8.0} faults/s  p99.9 {:>8.0} us  max {:>8.0} us",
             sample.pages_per_s,
             sample.faults_per_s,
             sample.p99_9_ns / 1e3,
@@ -233,24 +240,49 @@ fn show(name: &str, samples: &[Sample]) {
     }
 }
 
-/// Neighbours in time are compared; the median of the pairs counts, and its range is shown.
+/// The ratio of a figure between neighbours in time: the median of the pairs counts, and its range is shown.
+fn ratio(what: &str, swap: &[Sample], other: &[Sample], figure: impl Fn(&Sample, &Sample) -> f64) -> f64 {
+    let ratios = || swap.iter().zip(other).map(|(swap, other)| figure(swap, other));
+    let low = ratios().fold(f64::INFINITY, f64::min);
+    let high = ratios().fold(f64::NEG_INFINITY, f64::max);
+    let value = median(ratios());
+    println!("  {what:<36} {value:.2} ({low:.2} to {high:.2})");
+    value
+}
+
+fn faster(swap: &Sample, other: &Sample) -> f64 {
+    other.pages_per_s / swap.pages_per_s
+}
+
+fn shorter_tail(swap: &Sample, other: &Sample) -> f64 {
+    swap.p99_9_ns / other.p99_9_ns
+}
+
+fn lower_peak(swap: &Sample, other: &Sample) -> f64 {
+    swap.max_ns / other.max_ns
+}
+
+/// The pager against swap.
 fn judge_cell(cell: &Cell, swap: &[Sample], extend: &[Sample]) -> Vec<Bar> {
-    let pairs = || swap.iter().zip(extend);
-    let mut bars = Vec::new();
-    let mut bar = |what: &str, limit: f64, ratios: Vec<f64>| {
-        let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let value = median(ratios.into_iter());
-        println!("  {what:<22} {value:.2} ({low:.2} to {high:.2})");
-        bars.push(Bar { name: format!("memory-{}-{what}", cell.name), value, limit });
+    let bar = |what: &str, limit: f64, value: f64| {
+        let name = format!("memory-{}-{what}", cell.name);
+        Bar { name, value, limit }
     };
-    let rate = pairs().map(|(swap, extend)| extend.pages_per_s / swap.pages_per_s).collect();
-    bar("pages-per-s-vs-swap", cell.rate_min, rate);
-    let tail = pairs().map(|(swap, extend)| swap.p99_9_ns / extend.p99_9_ns).collect();
-    bar("p99.9-swap-vs-extend", 5.0, tail);
-    let peak = pairs().map(|(swap, extend)| swap.max_ns / extend.max_ns).collect();
-    bar("max-swap-vs-extend", 10.0, peak);
-    bars
+    let (rate, tail, peak) = ("pages-per-s-vs-swap", "p99.9-swap-vs-extend", "max-swap-vs-extend");
+    vec![
+        bar(rate, cell.rate_min, ratio(rate, swap, extend, faster)),
+        bar(tail, 5.0, ratio(tail, swap, extend, shorter_tail)),
+        bar(peak, 10.0, ratio(peak, swap, extend, lower_peak)),
+    ]
+}
+
+/// The backend swap against swap: it must not be slower; its tail is shown.
+fn judge_backend(cell: &Cell, swap: &[Sample], ahead: &[Sample]) -> Bar {
+    let rate = "swap-backend-pages-per-s-vs-swap";
+    let value = ratio(rate, swap, ahead, faster);
+    ratio("p99.9-swap-vs-swap-backend", swap, ahead, shorter_tail);
+    ratio("max-swap-vs-swap-backend", swap, ahead, lower_peak);
+    Bar { name: format!("memory-{}-{rate}", cell.name), value, limit: 1.0 }
 }
 
 /// Faults a second against the disk's own 4 KiB random reads at the same depth: printed, held to nothing.
@@ -314,6 +346,10 @@ mod tests {
             lines[1].contains("6.000 >= 5.00 ok") && lines[2].contains("6.000 >= 10.00 short"),
             "{lines:?}"
         );
+        assert_eq!(
+            judge_backend(&CELLS[0], &swap, &extend).line(),
+            "bar memory-uniform-writes-1-swap-backend-pages-per-s-vs-swap 1.300 >= 1.00 ok"
+        );
     }
 
     #[test]
@@ -321,5 +357,6 @@ mod tests {
         let document = json!({ "cells": [{ "backing": "swap" }, { "backing": "extend" }] });
         let [swap, extend] = ["swap", "extend"].map(|backing| samples(&document, backing));
         assert!(judge_cell(&CELLS[0], &swap, &extend).iter().all(|bar| !bar.met()));
+        assert!(!judge_backend(&CELLS[0], &swap, &extend).met());
     }
 }

@@ -5,6 +5,8 @@
 //! we are in where that is possible, so that a container's own limit stays in force. Its name carries its
 //! owner, so that a later run finds and removes what a killed one left behind.
 
+pub mod reclaim;
+
 use crate::owner::Owner;
 use std::fs;
 use std::io;

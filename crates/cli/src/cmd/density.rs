@@ -173,7 +173,7 @@ impl Site {
             let program = std::env::current_exe().context("finding this program")?;
             let mut place = wish.folder.clone().into_os_string();
             place.push(format!(":{}", wish.bytes));
-            let told = try_out(command(&program, DRAM_MIN, &place))?;
+            let told = try_out("extend", command(&program, "pager", DRAM_MIN, &place))?;
             // What it says of this one budget is no news.
             notes.extend(told.into_iter().filter(|line| line.contains("not covered")));
             site.store = Some(RunFolder::create_store(&wish.folder)?);

@@ -3,6 +3,7 @@
 //! Everything is checked first: what cannot work is said in one line before the program starts. Then the
 //! program has the terminal, the signals and the exit code; this process waits, and takes down what it made.
 
+mod ahead;
 mod device;
 pub(crate) mod launch;
 pub(crate) mod plan;
@@ -15,6 +16,7 @@ pub(crate) mod watch;
 use crate::exit::{Ending, Refused};
 use crate::flags::{ExtendFlags, ExtendWords};
 use crate::output;
+use ahead::KeptRoom;
 use anyhow::{Context, Result};
 use device::Device;
 use overdrive_base::size::format_size;
@@ -54,7 +56,9 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
         plan.announcement().lines().for_each(say);
     }
     let started = Instant::now();
+    let room = site.keep_room(flags.quiet);
     let status = start_and_wait(flags, &plan, &folder, &site, &relay);
+    drop(room);
     let elapsed = started.elapsed();
     let counters = watch::processes_in(&folder.path);
     drop(folder);
@@ -170,6 +174,19 @@ impl Site {
         })?;
         let group = MemoryGroup::create(place, plan.dram_bytes)?;
         Ok(Self { group: Some(group), swap: Some(swap) })
+    }
+
+    /// Keeps room below the budget from now on, where the kernel allows it; says so where it does not.
+    fn keep_room(&self, quiet: bool) -> Option<KeptRoom> {
+        match KeptRoom::start(self.group.as_ref()?) {
+            Ok(room) => Some(room),
+            Err(why) => {
+                if !quiet {
+                    say(&format!("the program's threads make room themselves: {why}"));
+                }
+                None
+            }
+        }
     }
 
     /// Removes the group, then the swap file, and says what would not go.

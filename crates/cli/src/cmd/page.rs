@@ -47,7 +47,7 @@ pub(crate) struct Plan {
     pub(crate) specs: Vec<Spec>,
     pub(crate) repeats: usize,
     pub(crate) swap: Option<SwapWish>,
-    /// Where the backing extend puts cold pages: `PATH[:SIZE]`.
+    /// Where the backings extend and extend-swap put cold pages: `PATH[:SIZE]`.
     pub(crate) store: OsString,
     pub(crate) cost: OwnCost,
     /// The memory nodes that sets are bound to; none: sets are where the kernel puts them.
@@ -221,7 +221,7 @@ fn nodes() -> Result<Vec<cell::Node>> {
     Ok(nodes)
 }
 
-/// The store for the backing extend: as given, or where the swap file goes, so that both use one disk.
+/// The store for extended memory: as given, or where the swap file goes, so that both use one disk.
 fn store_wish(flags: &PageFlags) -> OsString {
     let beside = || {
         let swap = flags.swap.as_deref()?;

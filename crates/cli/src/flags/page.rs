@@ -26,10 +26,11 @@ pub(crate) struct PageFlags {
     /// Memory that is accessed
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
     pub(crate) set: u64,
-    /// Memory the set may have in the backing swap [default: half the set]
+    /// Memory the set may have in the backings with a limit [default: half the set]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) dram: Option<u64>,
-    /// What is behind the set: dram (no limit), swap, extend (both limited to --dram); measured in turn
+    /// What is behind the set: dram (no limit); swap, extend, extend-swap (each limited to --dram); measured
+    /// in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "dram,swap")]
     pub(crate) backing: Vec<PageBacking>,
     /// Threads that access the set
@@ -71,7 +72,8 @@ pub(crate) struct PageFlags {
     /// Make a swap file in this directory for the run [default: the swap that is on]
     #[arg(long, value_name = "DIR[:SIZE]")]
     pub(crate) swap: Option<String>,
-    /// Where the backing extend puts cold pages [default: the directory of --swap, else the current one]
+    /// Where the backings extend and extend-swap put cold pages [default: the directory of --swap, else the
+    /// current one]
     #[arg(long, value_name = "PATH[:SIZE]")]
     pub(crate) store: Option<OsString>,
     /// Only remove what killed runs left behind
@@ -91,9 +93,14 @@ pub(crate) struct PageFlags {
 /// What is behind a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PageBacking {
+    /// Memory alone
     Dram,
+    /// The kernel's swap under a limit
     Swap,
+    /// `overdrive extend` by the pager
     Extend,
+    /// `overdrive extend` by the kernel's swap
+    ExtendSwap,
 }
 
 /// Other tools' words.

@@ -15,6 +15,7 @@ mod extend;
 mod extend_budget;
 mod extend_postgres;
 mod extend_programs;
+mod extend_swap;
 mod help;
 mod interrupt;
 mod jobs;

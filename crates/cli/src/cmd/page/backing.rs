@@ -17,8 +17,8 @@ pub(crate) enum Keeper {
     Nobody,
     /// A memory control group of ours.
     ControlGroup,
-    /// Overdrive's own pager, in the process.
-    Pager,
+    /// `overdrive extend`, which starts the process.
+    Launcher,
 }
 
 impl PageBacking {
@@ -27,6 +27,7 @@ impl PageBacking {
             PageBacking::Dram => "dram",
             PageBacking::Swap => "swap",
             PageBacking::Extend => "extend",
+            PageBacking::ExtendSwap => "extend-swap",
         }
     }
 
@@ -34,7 +35,7 @@ impl PageBacking {
         match self {
             PageBacking::Dram => Keeper::Nobody,
             PageBacking::Swap => Keeper::ControlGroup,
-            PageBacking::Extend => Keeper::Pager,
+            PageBacking::Extend | PageBacking::ExtendSwap => Keeper::Launcher,
         }
     }
 
@@ -42,32 +43,35 @@ impl PageBacking {
         self.keeper() != Keeper::Nobody
     }
 
-    /// Whether what does not fit the budget goes to swap, which then has to be there.
+    /// The backend of `overdrive extend`, where that starts the process.
+    fn backend(self) -> Option<&'static str> {
+        match self {
+            PageBacking::Dram | PageBacking::Swap => None,
+            PageBacking::Extend => Some("pager"),
+            PageBacking::ExtendSwap => Some("swap"),
+        }
+    }
+
+    /// Whether what does not fit the budget goes to swap, which then has to be there before.
     pub(crate) fn needs_swap(self) -> bool {
         self == PageBacking::Swap
     }
 
     /// The process that runs one cell: this program's hidden `page-worker`, told on its standard input.
     pub(crate) fn worker(self, program: &Path, plan: &Plan) -> Command {
-        match self {
-            PageBacking::Dram | PageBacking::Swap => {
-                let mut command = Command::new(program);
-                command.arg("page-worker");
-                command
-            }
-            PageBacking::Extend => {
-                let mut command = command(program, plan.dram_bytes, &plan.store);
-                command.arg("--quiet").arg("--").arg(program).arg("page-worker");
-                command
-            }
-        }
+        let Some(backend) = self.backend() else {
+            let mut command = Command::new(program);
+            command.arg("page-worker");
+            return command;
+        };
+        let mut command = command(program, backend, plan.dram_bytes, &plan.store);
+        command.arg("--quiet").arg("--").arg(program).arg("page-worker");
+        command
     }
 
     /// Whether its processes can be started here; gives what is to be noted of how they run.
     pub(crate) fn try_out(self, program: &Path, plan: &Plan) -> Result<Vec<String>> {
-        if self != PageBacking::Extend {
-            return Ok(Vec::new());
-        }
+        let Some(backend) = self.backend() else { return Ok(Vec::new()) };
         if let Some(store) = Store::on_device(&plan.store)? {
             refuse!(
                 "--store {}: a block device, which only `overdrive extend` takes; wanted a directory of a file \
@@ -75,6 +79,6 @@ impl PageBacking {
                 store.place().display()
             );
         }
-        try_out(command(program, plan.dram_bytes, &plan.store))
+        try_out(self.name(), command(program, backend, plan.dram_bytes, &plan.store))
     }
 }

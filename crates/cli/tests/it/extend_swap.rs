@@ -1,0 +1,130 @@
+//! Memory extended by the kernel's swap: room is kept below the budget from outside, and nothing stays when the
+//! program, or the command, has ended.
+
+use crate::extend::{assert_empty, extend, has, signal, wait_for};
+use crate::support::{folder, overdrive, read, skip};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const BUDGET: u64 = 64 << 20;
+
+/// A program that takes twice its budget, says so, and rests until it is told to end.
+fn start(store: &Path, place: &Path) -> Child {
+    let script = "import os, sys, time\n\
+         blocks = [os.urandom(1 << 20) for _ in range(128)]\n\
+         open(sys.argv[1] + '.new', 'w').write(str(os.getpid()))\n\
+         os.rename(sys.argv[1] + '.new', sys.argv[1])\n\
+         while not os.path.exists(sys.argv[2]): time.sleep(0.02)\n";
+    let mut run = Command::new(env!("CARGO_BIN_EXE_overdrive"));
+    run.args(["extend", "--quiet", "--backend", "swap", "--dram", "64MiB", "--store"]);
+    run.arg(format!("{}:256MiB", store.display())).args(["--", "python3", "-c", script]);
+    run.args([place.join("ready"), place.join("end")]);
+    run.stdin(Stdio::null()).spawn().unwrap()
+}
+
+/// The file with what the program's group uses, where this process can see it.
+fn usage_of(pid: &str) -> Option<PathBuf> {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let (line, root, file) = match groups.lines().find(|line| line.contains(":memory:")) {
+        Some(line) => (line, "/sys/fs/cgroup/memory", "memory.usage_in_bytes"),
+        None => (groups.lines().last().unwrap(), "/sys/fs/cgroup", "memory.current"),
+    };
+    // In a container the name may be that of the host, and what is mounted a part of it.
+    let name = line.rsplit_once(':').unwrap().1.trim_start_matches('/');
+    let last = name.rsplit('/').next().unwrap();
+    [name, last].into_iter().map(|name| Path::new(root).join(name).join(file)).find(|path| path.exists())
+}
+
+fn can_swap(test: &str) -> bool {
+    let store = folder();
+    let place = format!("{}:64MiB", store.path().display());
+    let (code, _, error) = extend(&["--backend", "swap", "--dram", "64MiB"], Path::new(&place), &["true"]);
+    if code == 2 {
+        skip(test, error.trim());
+    } else if error.contains("make room themselves") {
+        skip(test, "this kernel reclaims from no group on request");
+        return false;
+    }
+    code == 0
+}
+
+#[test]
+fn room_is_kept_below_the_budget_of_a_program_on_swap() {
+    const NAME: &str = "extend_swap::room_is_kept_below_the_budget_of_a_program_on_swap";
+    if !has(NAME, "python3") || !can_swap(NAME) {
+        return;
+    }
+    let (store, place) = (folder(), folder());
+    let mut run = start(store.path(), place.path());
+    let ready = place.path().join("ready");
+    wait_for(&ready);
+    let Some(usage) = usage_of(&std::fs::read_to_string(&ready).unwrap()) else {
+        std::fs::write(place.path().join("end"), "").unwrap();
+        run.wait().unwrap();
+        return skip(NAME, "the program's group is not to be seen here");
+    };
+    let used = || std::fs::read_to_string(&usage).unwrap().trim().parse::<u64>().unwrap();
+    // The limit alone leaves it full to the last pages.
+    let start = Instant::now();
+    while used() > BUDGET - (1 << 20) {
+        assert!(start.elapsed() < Duration::from_secs(60), "{} of {BUDGET} are used", used());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(used() > BUDGET / 2, "no more is taken away than is of use: {}", used());
+    std::fs::write(place.path().join("end"), "").unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(0));
+    assert!(!usage.exists(), "the group stays");
+    assert_empty(store.path());
+}
+
+#[test]
+fn a_killed_run_on_swap_is_tidied_up_by_the_next() {
+    const NAME: &str = "extend_swap::a_killed_run_on_swap_is_tidied_up_by_the_next";
+    if !has(NAME, "python3") || !can_swap(NAME) {
+        return;
+    }
+    let (store, place) = (folder(), folder());
+    let mut run = start(store.path(), place.path());
+    let ready = place.path().join("ready");
+    wait_for(&ready);
+    let usage = usage_of(&std::fs::read_to_string(&ready).unwrap());
+    let has_group = || usage.as_ref().is_some_and(|path| path.exists());
+    signal(run.id(), "KILL");
+    run.wait().unwrap();
+    let start = Instant::now();
+    loop {
+        let place = format!("{}:64MiB", store.path().display());
+        let (code, _, error) =
+            extend(&["--backend", "swap", "--dram", "64MiB"], Path::new(&place), &["true"]);
+        assert_eq!(code, 0, "{error}");
+        if !has_group() && std::fs::read_dir(store.path()).unwrap().count() == 0 {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(120), "a killed run stays: {error}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn page_measures_the_backend_swap() {
+    const NAME: &str = "extend_swap::page_measures_the_backend_swap";
+    if !can_swap(NAME) {
+        return;
+    }
+    let store = folder();
+    let place = format!("{}:256MiB", store.path().display());
+    let (code, text, error) = read(
+        &overdrive()
+            .args(["page", "--json", "--backing", "extend-swap", "--set", "96MiB", "--dram", "48MiB"])
+            .args(["--runtime", "300ms", "--warmup-max", "1s", "--store", &place])
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(code, 0, "{error}");
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let cell = &document["cells"][0];
+    assert_eq!(cell["backing"], "extend-swap");
+    assert!(cell["faults_per_s"].as_f64().unwrap() > 0.0, "{cell}");
+    assert_empty(store.path());
+}
