@@ -386,18 +386,14 @@ impl Engine {
         if self.store_faults.as_ref().is_some_and(StoreFaults::is_over) {
             return Err(Errno::NODEV);
         }
-        self.io.watch(0, self.userfault.as_fd())?;
-        if self.messages_due {
-            self.messages_due = false;
-            self.read_messages()?;
-        }
+        let mut busy = self.read_messages()?;
         self.serve_children()?;
         self.retry_parked();
         self.look_around();
         self.look_at_given_up()?;
         self.start_waiting()?;
         self.io.submit(None)?;
-        let mut busy = self.reap();
+        busy |= self.reap();
         busy |= self.make_room()?;
         busy |= self.messages_due || !self.parked.is_empty();
         if busy {
@@ -420,6 +416,8 @@ impl Engine {
             self.tier.note_idle(now);
             return Ok(());
         }
+        // Only who sleeps is told of messages: being told costs the faulting thread and this one time.
+        self.io.watch_once(0, self.userfault.as_fd())?;
         self.io.submit(Some(TICK))?;
         self.tier.note_idle(now);
         if self.reap() {
@@ -452,7 +450,10 @@ impl Engine {
         any
     }
 
-    fn read_messages(&mut self) -> Result<(), Errno> {
+    /// True when there were messages.
+    fn read_messages(&mut self) -> Result<bool, Errno> {
+        self.messages_due = false;
+        let mut any = false;
         let mut messages: [Option<Message>; 16] = Default::default();
         loop {
             let mut count = 0;
@@ -460,6 +461,7 @@ impl Engine {
                 messages[count] = Some(message);
                 count += 1;
             })?;
+            any |= count > 0;
             // The kernel hands out faults first. Answering one before a fork that was read with it would
             // put a page into the parent that the child is then believed to have.
             let is_fault = |message: &Option<Message>| matches!(message, Some(Message::Fault { .. }));
@@ -468,7 +470,7 @@ impl Engine {
                 self.message(message)?;
             }
             if count < messages.len() {
-                return Ok(());
+                return Ok(any);
             }
         }
     }

@@ -538,6 +538,10 @@ impl PageIo {
         Ok(())
     }
 
+    pub(crate) fn watch_once(&mut self, number: u32, memory: usize) -> Result<(), Errno> {
+        self.watch(number, memory)
+    }
+
     pub(crate) fn unwatch(&mut self, number: u32) -> Result<(), Errno> {
         kernel(|kernel| kernel.watched.remove(&number));
         Ok(())

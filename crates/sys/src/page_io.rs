@@ -188,11 +188,24 @@ impl PageIo {
     /// # Errors
     /// ENOSPC when the queue is full.
     pub fn watch(&mut self, number: u32, messages: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.ask(number, messages, true)
+    }
+
+    /// The same for the next time that there is something, or at once when there is: for who looks by itself
+    /// while it is awake.
+    ///
+    /// # Errors
+    /// ENOSPC when the queue is full.
+    pub fn watch_once(&mut self, number: u32, messages: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.ask(number, messages, false)
+    }
+
+    fn ask(&mut self, number: u32, messages: BorrowedFd<'_>, again: bool) -> Result<(), Errno> {
         if self.armed.contains(&number) {
             return Ok(());
         }
         let entry = opcode::PollAdd::new(Fd(messages.as_raw_fd()), libc::POLLIN as u32)
-            .multi(true)
+            .multi(again)
             .build()
             .user_data(KIND_POLL | u64::from(number));
         self.push(&entry)?;
