@@ -394,7 +394,9 @@ impl Engine {
         self.start_waiting()?;
         self.io.submit(None)?;
         busy |= self.reap();
-        busy |= self.make_room()?;
+        if !busy || self.held() + self.limits.reserve / 2 > self.limits.total {
+            busy |= self.make_room()?;
+        }
         busy |= self.messages_due || !self.parked.is_empty();
         if busy {
             self.idle_since = None;
