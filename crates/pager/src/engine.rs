@@ -377,8 +377,9 @@ impl Engine {
         Ok(())
     }
 
-    /// One round: messages, completions, room, and a sleep if there is nothing left to do. Reads are handed
-    /// to the drive before room is made, so that the one happens while the other waits.
+    /// One round: messages, completions, room, and a sleep if there is nothing left to do. Room is made when
+    /// there is nothing else to do, as long as enough of it is left: then the program's threads wait for the
+    /// drive, and no processor that runs one of them has to be interrupted for each run of pages that goes.
     ///
     /// # Errors
     /// As [`Engine::serve`].
@@ -394,7 +395,8 @@ impl Engine {
         self.start_waiting()?;
         self.io.submit(None)?;
         busy |= self.reap();
-        if !busy || self.held() + self.limits.reserve / 2 > self.limits.total {
+        let is_short = self.held() + self.limits.reserve / 2 > self.limits.total;
+        if !busy || is_short {
             busy |= self.make_room()?;
         }
         busy |= self.messages_due || !self.parked.is_empty();
@@ -418,7 +420,7 @@ impl Engine {
             self.tier.note_idle(now);
             return Ok(());
         }
-        // Only who sleeps is told of messages: being told costs the faulting thread and this one time.
+        // To be told of messages costs the faulting thread and this one time; who is awake looks by itself.
         self.io.watch_once(0, self.userfault.as_fd())?;
         self.io.submit(Some(TICK))?;
         self.tier.note_idle(now);
