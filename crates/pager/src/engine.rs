@@ -511,8 +511,10 @@ impl Engine {
     fn forget(&mut self, page: u32) {
         let slot = self.table.set_slot(page, 0);
         self.slots.give_up(slot);
-        if self.table.state(page) == State::Resident {
-            self.queues.gone(page / BLOCK_PAGES);
+        match self.table.state(page) {
+            State::Resident => self.queues.gone(page / BLOCK_PAGES),
+            State::Empty => {}
+            _ => self.queues.given_up(page / BLOCK_PAGES),
         }
         self.leave_pool(page);
         self.table.set(page, State::Empty, None);

@@ -1,45 +1,94 @@
-//! Which block to evict next: the shape of S3-FIFO, on blocks of pages and with what a pager can see.
+//! Which block to evict next: the one that costs least to be without, by what a pager can see.
 //!
-//! A pager sees faults, not hits. So a page that is wanted again soon after its eviction (from staging, or
-//! from the store within a short time) counts as a reference to its block. Blocks enter a small queue; from
-//! its end they go to the main queue when they were referenced, and out otherwise, so that a scan passes
-//! through without flushing what is hot. A block that returns soon after it left enters the main queue at
-//! once. In the main queue a block is spared as often as it was referenced, at most three times.
+//! A pager sees faults, not hits. So what is known of a block is how fast its pages came back while they were
+//! away: how many did, over the time they were away for, with less weight for longer ago. That rate is what a
+//! page of it costs while it is away. A block of which little is resident pays badly for the work of evicting
+//! it, so its rate is multiplied by a [`price`] for how much of it is there; otherwise cold blocks would go
+//! page by page.
+//!
+//! While a block is resident nothing confirms its rate, so that halves with the time since its last page
+//! came. All rates fall alike, and the order of blocks stays what it was: they lie in lists by the logarithm
+//! of the priced rate as their last page came, plus the time of that. All steps are O(1), spread over many.
+//!
+//! Blocks into which pages came just now are not judged yet: a scan is in the middle of them.
 
-const NONE: u32 = u32::MAX;
-const HEAT_MAX: u8 = 3;
-/// The share of resident pages the small queue may hold: a tenth.
-const SMALL_SHARE: u64 = 10;
+use crate::space::BLOCK_PAGES;
+use std::fmt;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum Place {
-    Nowhere = 0,
-    Small = 1,
-    Main = 2,
-}
+/// Lists to a factor of two.
+const FINE: f32 = 8.0;
+/// Lists by rate, a ring that time moves on: so many lie above where a rate of one is now, and the others
+/// below.
+const RATES: u32 = 512;
+const ABOVE: u64 = 128;
+const BELOW: u64 = RATES as u64 - ABOVE;
+/// The list of blocks that were said to be cold, and that of blocks into which pages came just now.
+const COLD: u32 = RATES;
+const YOUNG: u32 = RATES + 1;
+const LISTS: u32 = RATES + 2;
+/// The share of resident pages that may lie in young blocks: a sixteenth.
+const YOUNG_SHARE: u64 = 16;
+/// How much of the evidence stays when the block is evicted again.
+const KEPT: f32 = 0.3;
 
-#[derive(Debug, Clone, Copy)]
-struct List {
-    newest: u32,
-    oldest: u32,
-}
-
-const EMPTY: List = List { newest: NONE, oldest: NONE };
+/// Where a block is.
+const NOWHERE: u8 = 0;
+const JUDGED: u8 = 1;
+const IN_YOUNG: u8 = 2;
 
 /// The order of all blocks that have resident pages.
-#[derive(Debug)]
+///
+/// There is room for far more blocks than there are, so all begins as zeroes, which cost no memory.
 pub struct Queues {
-    lists: [List; 3],
+    resident_in: Vec<u8>,
+    /// Pages of each block that were evicted and did not come back.
+    away_in: Vec<u8>,
     place: Vec<u8>,
-    heat: Vec<u8>,
+    /// How many came back, and for how long they were away together, in evicted pages.
+    returned: Vec<f32>,
+    exposed: Vec<f32>,
+    /// Up to when that is counted.
+    counted: Vec<u32>,
+    /// A ring through the blocks of each list, closed by an entry for the list. Those come first.
     newer: Vec<u32>,
     older: Vec<u32>,
-    /// When the block was evicted last, in evicted pages; 0 for never.
-    left_at: Vec<u32>,
-    pages: [u64; 3],
-    resident: Vec<u8>,
-    evicted: u32,
+    prices: [f32; BLOCK_PAGES as usize + 1],
+    resident: u64,
+    /// Of these, in young blocks.
+    young: u64,
+    away: u64,
+    /// The time, in evicted pages.
+    now: u32,
+    /// How often the lists moved on, and the pages until they do again.
+    step: u64,
+    step_left: u64,
+    /// No block lies in a list below this one.
+    lowest: u64,
+}
+
+/// What a block with `pages` resident pages is worth for each, beside the rate at which one comes back.
+///
+/// A block that is left alone until x times the mean time of return are over, and goes then, has
+/// g = (1 - e^-x) / x of its pages away in the mean and costs k / x in work. Where a frame is worth w
+/// elsewhere, going costs least when rate * (1 + (k / x)' / (64 g')) = w: so the block with the least of the
+/// left side goes. Work is counted in reads from the store: about one for each run of pages, as moving it
+/// interrupts the other processors, and some for the block.
+fn price(pages: u32) -> f32 {
+    const FOR_BLOCK: f32 = 4.0;
+    /// A block is moved in so many pieces, which end runs.
+    const PIECES: f32 = 4.0;
+    let all = BLOCK_PAGES as f32;
+    // At its ends the formula has none.
+    let here = (pages as f32).clamp(0.5, all - 0.5) / all;
+    let away = 1.0 - here;
+    let x = -away.ln();
+    let work = FOR_BLOCK + here * (all * away + PIECES);
+    let slope = away * (all * (away - here) + PIECES);
+    1.0 + (work - slope * x) / (all * (1.0 - away * (1.0 + x)))
+}
+
+fn list_of(key: u64) -> u32 {
+    (key % u64::from(RATES)) as u32
 }
 
 impl Queues {
@@ -47,233 +96,232 @@ impl Queues {
     #[must_use]
     pub fn new(blocks: u32) -> Self {
         let blocks = blocks as usize;
+        let mut ring = vec![0; LISTS as usize + blocks];
+        ring.iter_mut().zip(0..LISTS).for_each(|(entry, list)| *entry = list);
+        let mut other_ring = vec![0; LISTS as usize + blocks];
+        other_ring[..LISTS as usize].copy_from_slice(&ring[..LISTS as usize]);
         Self {
-            lists: [EMPTY; 3],
-            place: vec![0; blocks],
-            heat: vec![0; blocks],
-            newer: vec![0; blocks],
-            older: vec![0; blocks],
-            left_at: vec![0; blocks],
-            pages: [0; 3],
-            resident: vec![0; blocks],
-            evicted: 1,
+            resident_in: vec![0; blocks],
+            away_in: vec![0; blocks],
+            place: vec![NOWHERE; blocks],
+            returned: vec![0.0; blocks],
+            exposed: vec![0.0; blocks],
+            counted: vec![0; blocks],
+            newer: ring,
+            older: other_ring,
+            prices: std::array::from_fn(|pages| price(pages as u32)),
+            resident: 0,
+            young: 0,
+            away: 0,
+            now: 0,
+            step: BELOW,
+            step_left: u64::MAX,
+            lowest: 0,
         }
     }
 
     /// Resident pages of all blocks.
     #[must_use]
     pub fn resident(&self) -> u64 {
-        self.pages[Place::Small as usize] + self.pages[Place::Main as usize]
+        self.resident
     }
 
     /// Resident pages of one block.
     #[must_use]
     pub fn resident_in(&self, block: u32) -> u8 {
-        self.resident[block as usize]
+        self.resident_in[block as usize]
     }
 
-    /// A page of the block became resident. `main_pages`: how many pages fit DRAM, the measure of "soon".
-    pub fn arrived(&mut self, block: u32, fits: u64) {
-        if self.place(block) == Place::Nowhere {
-            let place = if self.left_recently(block, fits) { Place::Main } else { Place::Small };
-            self.enter(block, place);
+    /// A page of the block became resident.
+    pub fn arrived(&mut self, block: u32) {
+        self.count(block);
+        self.leave(block);
+        let index = block as usize;
+        if self.away_in[index] > 0 {
+            self.away_in[index] -= 1;
+            self.away -= 1;
+            self.returned[index] += 1.0;
         }
-        self.resident[block as usize] += 1;
-        self.pages[self.place(block) as usize] += 1;
+        self.resident += 1;
+        self.resident_in[index] += 1;
+        self.young += u64::from(self.resident_in[index]);
+        self.enter(block, YOUNG);
+        self.place[index] = IN_YOUNG;
     }
 
     /// A page of the block is resident no longer.
     pub fn gone(&mut self, block: u32) {
-        self.resident[block as usize] -= 1;
-        self.pages[self.place(block) as usize] -= 1;
-        if self.resident[block as usize] == 0 {
+        let index = block as usize;
+        self.resident -= 1;
+        self.resident_in[index] -= 1;
+        self.young -= u64::from(self.place[index] == IN_YOUNG);
+        if self.resident_in[index] == 0 {
             self.leave(block);
         }
     }
 
-    /// A page of the block was wanted again soon after its eviction.
-    pub fn referenced(&mut self, block: u32) {
-        let heat = &mut self.heat[block as usize];
-        *heat = (*heat + 1).min(HEAT_MAX);
-    }
-
-    /// Whether the block was last evicted so short a time ago that keeping it would have been better.
-    #[must_use]
-    pub fn left_recently(&self, block: u32, fits: u64) -> bool {
-        let left_at = self.left_at[block as usize];
-        left_at != 0 && u64::from(self.evicted.wrapping_sub(left_at)) < fits
-    }
-
     /// The block to evict next. Its pages are still counted; report each with [`Queues::gone`].
     pub fn victim(&mut self) -> Option<u32> {
-        // Each look moves a block or takes heat away, so this ends; the bound is for safety.
-        for _ in 0..4 * self.place.len() {
-            let small = self.lists[Place::Small as usize].oldest;
-            let small_is_large = self.pages[Place::Small as usize] * SMALL_SHARE >= self.resident();
-            let main = self.lists[Place::Main as usize].oldest;
-            let (block, from) = match (small, main) {
-                (NONE, NONE) => return None,
-                (block, NONE) => (block, Place::Small),
-                (block, _) if block != NONE && small_is_large => (block, Place::Small),
-                (_, block) => (block, Place::Main),
-            };
-            let heat = self.heat[block as usize];
-            if heat > 0 {
-                self.heat[block as usize] = if from == Place::Small { 0 } else { heat - 1 };
-                self.again(block, Place::Main);
-                continue;
-            }
-            return Some(block);
+        let cold = self.oldest(COLD);
+        if cold.is_some() {
+            return cold;
         }
-        None
+        while self.young * YOUNG_SHARE > self.resident
+            && let Some(block) = self.oldest(YOUNG)
+        {
+            self.judge(block);
+        }
+        self.lowest = self.lowest.max(self.step - BELOW);
+        while self.lowest < self.step + ABOVE {
+            let block = self.oldest(list_of(self.lowest));
+            if block.is_some() {
+                return block;
+            }
+            self.lowest += 1;
+        }
+        self.oldest(YOUNG)
     }
 
-    /// Notes that `pages` pages of the block were evicted now.
-    pub fn evicted(&mut self, block: u32, pages: u32) {
-        self.evicted = self.evicted.wrapping_add(pages).max(1);
-        self.left_at[block as usize] = self.evicted;
+    /// Notes that `pages` pages of the block were evicted now. `fits`: how many pages fit DRAM, the measure
+    /// of time.
+    pub fn evicted(&mut self, block: u32, pages: u32, fits: u64) {
+        if pages == 0 {
+            return;
+        }
+        self.count(block);
+        let index = block as usize;
+        self.returned[index] *= KEPT;
+        self.exposed[index] *= KEPT;
+        self.away -= u64::from(self.away_in[index]);
+        // Never more than there are: some of those away may have been given up since.
+        let most = BLOCK_PAGES - u32::from(self.resident_in[index]);
+        self.away_in[index] = (u32::from(self.away_in[index]) + pages).min(most) as u8;
+        self.away += u64::from(self.away_in[index]);
+        self.now = self.now.wrapping_add(pages);
+        self.move_on(u64::from(pages), (fits * 2 / 5).max(1));
+        if self.place[index] == JUDGED {
+            self.judge(block);
+        }
+    }
+
+    /// A page of the block is given up that may be away: it will not return.
+    pub fn given_up(&mut self, block: u32) {
+        self.count(block);
+        let index = block as usize;
+        if self.away_in[index] > 0 {
+            self.away_in[index] -= 1;
+            self.away -= 1;
+        }
     }
 
     /// Puts a block that could not be evicted behind all others.
     pub fn again_later(&mut self, block: u32) {
-        if self.place(block) != Place::Nowhere {
-            self.again(block, Place::Main);
+        if self.resident_in(block) > 0 {
+            let all = self.lowest.max(self.step - BELOW)..self.step + ABOVE;
+            let highest = all.rev().find(|&key| self.oldest(list_of(key)).is_some());
+            let key = highest.unwrap_or(self.step);
+            self.lowest = self.lowest.min(key);
+            self.leave(block);
+            self.enter(block, list_of(key));
         }
     }
 
     /// The block goes before those that are in use: whoever knows says that it is not.
     pub fn goes_next(&mut self, block: u32) {
-        if self.place(block) == Place::Nowhere {
-            return;
-        }
-        self.heat[block as usize] = 0;
-        // Alone at the new end it is at the old end as well.
-        self.again(block, Place::Small);
-        let list = Place::Small as usize;
-        let oldest = self.lists[list].oldest;
-        if oldest != block {
+        if self.resident_in(block) > 0 {
             self.leave(block);
-            self.older[block as usize] = NONE;
-            self.newer[block as usize] = oldest;
-            self.older[oldest as usize] = block;
-            self.lists[list].oldest = block;
-            self.place[block as usize] = Place::Small as u8;
+            self.enter(block, COLD);
         }
     }
 
-    fn again(&mut self, block: u32, place: Place) {
-        let pages = u64::from(self.resident[block as usize]);
-        self.pages[self.place(block) as usize] -= pages;
+    /// Adds the time that pages of the block were away since that was done last.
+    fn count(&mut self, block: u32) {
+        let index = block as usize;
+        let since = self.now.wrapping_sub(self.counted[index]);
+        self.exposed[index] += f32::from(self.away_in[index]) * since as f32;
+        self.counted[index] = self.now;
+    }
+
+    /// Puts the block into the list where it belongs by what is known of it now.
+    fn judge(&mut self, block: u32) {
+        self.count(block);
+        let index = block as usize;
+        // As if one more page had come back, after the mean time of all.
+        let mean = self.away.max(self.resident) as f32;
+        let rate = (self.returned[index] + 1.0) / (self.exposed[index] + mean);
+        let level = (rate * self.prices[usize::from(self.resident_in[index])]).log2() * FINE;
+        let level = level.clamp(-(BELOW as f32), ABOVE as f32 - 1.0) as i64;
+        let key = self.step.saturating_add_signed(level);
+        self.lowest = self.lowest.min(key);
         self.leave(block);
-        self.enter(block, place);
-        self.pages[place as usize] += pages;
+        self.enter(block, list_of(key));
     }
 
-    fn place(&self, block: u32) -> Place {
-        match self.place[block as usize] {
-            1 => Place::Small,
-            2 => Place::Main,
-            _ => Place::Nowhere,
+    /// Time passes. What lay in the lowest list all the while shares it with the next.
+    fn move_on(&mut self, mut pages: u64, step_pages: u64) {
+        self.step_left = self.step_left.min(step_pages);
+        while pages >= self.step_left {
+            pages -= self.step_left;
+            self.step_left = step_pages;
+            let (from, to) = (list_of(self.step - BELOW), list_of(self.step - BELOW + 1));
+            while let Some(block) = self.oldest(from) {
+                self.leave(block);
+                self.enter(block, to);
+            }
+            self.step += 1;
         }
+        self.step_left -= pages;
     }
 
-    fn enter(&mut self, block: u32, place: Place) {
-        let list = &mut self.lists[place as usize];
-        let second = std::mem::replace(&mut list.newest, block);
-        if second == NONE {
-            list.oldest = block;
-        } else {
-            self.newer[second as usize] = block;
-        }
-        self.older[block as usize] = second;
-        self.newer[block as usize] = NONE;
-        self.place[block as usize] = place as u8;
+    fn oldest(&self, list: u32) -> Option<u32> {
+        self.newer[list as usize].checked_sub(LISTS)
     }
 
+    /// At the new end of a list.
+    fn enter(&mut self, block: u32, list: u32) {
+        let entry = LISTS + block;
+        let older = std::mem::replace(&mut self.older[list as usize], entry);
+        self.newer[older as usize] = entry;
+        self.older[entry as usize] = older;
+        self.newer[entry as usize] = list;
+        self.place[block as usize] = JUDGED;
+    }
+
+    /// Out of the list it is in, if any.
     fn leave(&mut self, block: u32) {
-        let list = self.place(block) as usize;
-        let (newer, older) = (self.newer[block as usize], self.older[block as usize]);
-        match newer {
-            NONE => self.lists[list].newest = older,
-            newer => self.older[newer as usize] = older,
+        let entry = (LISTS + block) as usize;
+        match std::mem::replace(&mut self.place[block as usize], NOWHERE) {
+            NOWHERE => return,
+            IN_YOUNG => self.young -= u64::from(self.resident_in[block as usize]),
+            _ => {}
         }
-        match older {
-            NONE => self.lists[list].oldest = newer,
-            older => self.newer[older as usize] = newer,
+        let (newer, older) = (self.newer[entry], self.older[entry]);
+        self.newer[older as usize] = newer;
+        self.older[newer as usize] = older;
+    }
+}
+
+/// The blocks of each list that has some, oldest first, and what is known of all: no more than what comes
+/// depends on.
+impl fmt::Debug for Queues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rates = (self.step - BELOW..self.step + ABOVE).map(list_of).enumerate();
+        for (level, list) in rates.chain([COLD, YOUNG].map(|list| (list as usize, list))) {
+            let mut next = self.oldest(list);
+            while let Some(block) = next {
+                write!(f, "{level}:{block} ")?;
+                next = self.newer[(LISTS + block) as usize].checked_sub(LISTS);
+            }
         }
-        self.place[block as usize] = Place::Nowhere as u8;
+        let known = |&index: &usize| self.resident_in[index] > 0 || self.exposed[index] > 0.0;
+        for index in (0..self.place.len()).filter(known) {
+            let since = self.now.wrapping_sub(self.counted[index]);
+            write!(f, "{} {} {since} ", self.resident_in[index], self.away_in[index])?;
+            write!(f, "{} {}, ", self.returned[index], self.exposed[index])?;
+        }
+        write!(f, "{}", self.step_left)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fill(queues: &mut Queues, blocks: std::ops::Range<u32>) {
-        blocks.for_each(|block| (0..4).for_each(|_| queues.arrived(block, 1000)));
-    }
-
-    fn evict(queues: &mut Queues) -> u32 {
-        let block = queues.victim().unwrap();
-        let pages = queues.resident_in(block);
-        (0..pages).for_each(|_| queues.gone(block));
-        queues.evicted(block, u32::from(pages));
-        block
-    }
-
-    #[test]
-    fn first_in_is_first_out() {
-        let mut queues = Queues::new(10);
-        fill(&mut queues, 0..10);
-        assert_eq!((0..10).map(|_| evict(&mut queues)).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
-        assert_eq!((queues.victim(), queues.resident()), (None, 0));
-    }
-
-    #[test]
-    fn what_is_said_to_be_cold_goes_first() {
-        let mut queues = Queues::new(10);
-        fill(&mut queues, 0..6);
-        queues.referenced(3);
-        queues.goes_next(3);
-        queues.goes_next(5);
-        queues.goes_next(0);
-        queues.goes_next(9);
-        assert_eq!(queues.resident(), 24, "a block that is not there changes nothing");
-        assert_eq!((0..6).map(|_| evict(&mut queues)).collect::<Vec<_>>(), [0, 5, 3, 1, 2, 4]);
-        assert_eq!((queues.victim(), queues.resident()), (None, 0));
-        fill(&mut queues, 7..8);
-        queues.goes_next(7);
-        assert_eq!(evict(&mut queues), 7, "alone");
-    }
-
-    #[test]
-    fn what_returns_soon_outlives_a_scan() {
-        let mut queues = Queues::new(100);
-        fill(&mut queues, 0..3);
-        (0..3).for_each(|_| assert!(evict(&mut queues) < 3));
-        fill(&mut queues, 0..3);
-        for block in 10..90 {
-            fill(&mut queues, block..block + 1);
-            assert!(evict(&mut queues) >= 10, "the scan evicts itself");
-        }
-        assert_eq!(queues.resident(), 12);
-    }
-
-    #[test]
-    fn a_referenced_block_is_spared_as_often_as_it_was_referenced() {
-        let mut queues = Queues::new(4);
-        fill(&mut queues, 0..1);
-        queues.referenced(0);
-        fill(&mut queues, 1..3);
-        assert_eq!((evict(&mut queues), evict(&mut queues), evict(&mut queues)), (1, 2, 0));
-    }
-
-    #[test]
-    fn a_block_that_stays_does_not_block_the_others() {
-        let mut queues = Queues::new(3);
-        fill(&mut queues, 0..3);
-        let pinned = queues.victim().unwrap();
-        queues.again_later(pinned);
-        assert_ne!(queues.victim().unwrap(), pinned);
-    }
-}
+mod tests;

@@ -205,7 +205,6 @@ impl Engine {
         let outcome = self.userfault.copy(address, content, true);
         if outcome.is_ok() {
             self.stats.add(Stat::Expands, 1);
-            self.note_return(page);
             let age = self.table.place(page).map_or(0, |cell| self.pool.age(cell));
             self.tier.note_expand(age, started.elapsed());
         }

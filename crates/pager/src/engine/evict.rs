@@ -140,9 +140,11 @@ impl Engine {
             // An empty group given back later would pass for progress, and who waits for room would wait on.
             self.staging.put_back();
         }
-        self.queues.evicted(leaving.block, leaving.moved);
+        self.queues.evicted(leaving.block, leaving.moved, self.limits.total);
         self.stats.add(Stat::Evicted, u64::from(leaving.moved));
-        self.queues.again_later(leaving.block);
+        if leaving.moved == 0 {
+            self.queues.again_later(leaving.block);
+        }
         self.note_unmovable(leaving.moved);
         leaving.moved > 0
     }

@@ -24,7 +24,6 @@ impl Engine {
             State::Resident => self.fault_on_resident(page, address),
             State::Staged => self.rescue(page, address),
             State::Stored => {
-                self.note_return(page);
                 self.want(page);
                 self.read_ahead(page, thread);
             }
@@ -97,7 +96,6 @@ impl Engine {
         let outcome = self.userfault.copy(address, self.frames.page(frame), true);
         if outcome.is_ok() {
             self.stats.add(Stat::Rescues, 1);
-            self.queues.referenced(page / BLOCK_PAGES);
         }
         self.placed(page, address, outcome.map(drop));
     }
@@ -124,7 +122,7 @@ impl Engine {
         if self.table.state(page) != State::Resident {
             self.leave_pool(page);
             self.table.set(page, State::Resident, None);
-            self.queues.arrived(page / BLOCK_PAGES, self.limits.total);
+            self.queues.arrived(page / BLOCK_PAGES);
         }
     }
 
@@ -155,14 +153,6 @@ impl Engine {
             } else {
                 self.wake(address);
             }
-        }
-    }
-
-    /// Whether the block was evicted too early is learnt when its page returns.
-    pub(super) fn note_return(&mut self, page: u32) {
-        let block = page / BLOCK_PAGES;
-        if self.queues.left_recently(block, self.limits.total / 2) {
-            self.queues.referenced(block);
         }
     }
 }

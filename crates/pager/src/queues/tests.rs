@@ -1,0 +1,201 @@
+//! The order of blocks in cases that can be followed by hand, and its lists under any steps at all.
+
+use super::*;
+use proptest::prelude::*;
+
+const FITS: u64 = 1000;
+
+fn fill(queues: &mut Queues, blocks: std::ops::Range<u32>) {
+    blocks.for_each(|block| (0..4).for_each(|_| queues.arrived(block)));
+}
+
+fn take_away(queues: &mut Queues, block: u32) {
+    let pages = queues.resident_in(block);
+    (0..pages).for_each(|_| queues.gone(block));
+    queues.evicted(block, u32::from(pages), FITS);
+}
+
+fn evict(queues: &mut Queues) -> u32 {
+    let block = queues.victim().unwrap();
+    take_away(queues, block);
+    block
+}
+
+/// A block goes away with all pages and returns with as many, after `after` pages of others.
+fn come_back(queues: &mut Queues, block: u32, pages: u32, other: u32, after: u32) {
+    take_away(queues, block);
+    for _ in 0..after {
+        queues.arrived(other);
+        take_away(queues, other);
+    }
+    (0..pages).for_each(|_| queues.arrived(block));
+}
+
+#[test]
+fn of_what_is_not_known_the_first_in_is_the_first_out() {
+    let mut queues = Queues::new(10);
+    fill(&mut queues, 0..10);
+    assert_eq!((0..10).map(|_| evict(&mut queues)).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+    assert_eq!((queues.victim(), queues.resident()), (None, 0));
+}
+
+#[test]
+fn what_is_said_to_be_cold_goes_first_unless_it_is_used_again() {
+    let mut queues = Queues::new(10);
+    fill(&mut queues, 0..7);
+    for block in [3, 5, 6, 0, 9] {
+        queues.goes_next(block);
+    }
+    assert_eq!(queues.resident(), 28, "a block that is not there changes nothing");
+    queues.gone(6);
+    queues.arrived(6);
+    assert_eq!((0..7).map(|_| evict(&mut queues)).collect::<Vec<_>>(), [3, 5, 0, 1, 2, 4, 6]);
+    assert_eq!((queues.victim(), queues.resident()), (None, 0));
+    fill(&mut queues, 7..8);
+    queues.goes_next(7);
+    assert_eq!(evict(&mut queues), 7, "alone");
+}
+
+#[test]
+fn what_returns_soon_outlives_a_scan() {
+    let mut queues = Queues::new(200);
+    fill(&mut queues, 0..3);
+    (0..3).for_each(|block| come_back(&mut queues, block, 4, 199, 2));
+    for block in 10..190 {
+        fill(&mut queues, block..block + 1);
+        // As many others as keep the blocks just filled from being all there is.
+        if block >= 20 {
+            assert!(evict(&mut queues) >= 10, "the scan evicts itself");
+        }
+    }
+    (0..3).for_each(|block| assert_eq!(queues.resident_in(block), 4));
+}
+
+#[test]
+fn a_scan_that_is_on_its_way_keeps_the_block_it_is_in() {
+    let mut queues = Queues::new(200);
+    (0..40).for_each(|block| (0..64).for_each(|_| queues.arrived(block)));
+    (0..64).for_each(|_| queues.arrived(100));
+    // Known to return late: once it is judged it goes before all others.
+    come_back(&mut queues, 100, 40, 199, 5000);
+    assert_ne!(queues.victim(), Some(100));
+    (0..4).for_each(|block| come_back(&mut queues, block, 64, 199, 1));
+    assert_eq!(queues.victim(), Some(100));
+}
+
+#[test]
+fn what_returned_late_goes_before_what_returned_soon() {
+    let mut queues = Queues::new(10);
+    fill(&mut queues, 0..4);
+    for (block, after) in [(2, 10), (0, 40), (3, 160), (1, 640)] {
+        come_back(&mut queues, block, 4, 9, after);
+    }
+    assert_eq!((0..4).map(|_| evict(&mut queues)).collect::<Vec<_>>(), [1, 3, 0, 2]);
+}
+
+#[test]
+fn of_two_alike_the_fuller_goes_first() {
+    let mut queues = Queues::new(3);
+    for (block, pages) in [(0, 3), (1, 60)] {
+        (0..pages).for_each(|_| queues.arrived(block));
+    }
+    assert_eq!((evict(&mut queues), evict(&mut queues)), (1, 0));
+    assert!((1..=64).all(|pages| price(pages) <= price(pages - 1) && price(pages) >= 1.0));
+}
+
+#[test]
+fn a_rate_that_nothing_confirms_is_forgotten_in_time() {
+    let mut queues = Queues::new(10_100);
+    fill(&mut queues, 0..1);
+    come_back(&mut queues, 0, 4, 1, 2);
+    let outlived = (0..10_000).find(|count| {
+        // Nothing but the block and one that was never there before.
+        fill(&mut queues, 2 + count..3 + count);
+        evict(&mut queues) == 0
+    });
+    let outlived = u64::from(outlived.unwrap()) * 4;
+    assert!((FITS..40 * FITS).contains(&outlived), "{outlived} pages of others");
+}
+
+#[test]
+fn what_is_given_up_does_not_count_as_away() {
+    let mut queues = Queues::new(10);
+    fill(&mut queues, 0..2);
+    take_away(&mut queues, 0);
+    take_away(&mut queues, 1);
+    (0..4).for_each(|_| queues.given_up(0));
+    queues.given_up(0);
+    assert_eq!((queues.away, queues.away_in[0], queues.away_in[1]), (4, 0, 4));
+    fill(&mut queues, 0..2);
+    assert_eq!((queues.returned[0], queues.returned[1]), (0.0, 4.0));
+}
+
+#[test]
+fn a_block_that_stays_does_not_block_the_others() {
+    let mut queues = Queues::new(5);
+    fill(&mut queues, 0..4);
+    let pinned = [queues.victim().unwrap(), 1];
+    for block in pinned {
+        queues.again_later(block);
+    }
+    assert_eq!([evict(&mut queues), evict(&mut queues)], [2, 3]);
+    assert!(pinned.contains(&queues.victim().unwrap()), "there is nothing else");
+}
+
+proptest! {
+    /// Whatever happens in whatever order: the sums are those of the blocks, who has pages is found in one
+    /// list, once, and all can be evicted.
+    #[test]
+    fn every_block_with_pages_is_in_one_list(
+        steps in proptest::collection::vec((0u8..7, 0u32..6, 1u32..200), 1..200),
+        fits in 1u64..300,
+    ) {
+        let mut queues = Queues::new(6);
+        let mut listed = [0u8; 6];
+        for (step, block, count) in steps {
+            match step {
+                0 | 1 => {
+                    for _ in 0..count.min(u32::from(64 - queues.resident_in(block))) {
+                        queues.arrived(block);
+                    }
+                }
+                2 => {
+                    let victim = queues.victim();
+                    prop_assert_eq!(victim.is_some(), queues.resident() > 0);
+                    if let Some(victim) = victim {
+                        let moved = count.min(u32::from(queues.resident_in(victim)));
+                        (0..moved).for_each(|_| queues.gone(victim));
+                        queues.evicted(victim, moved, fits);
+                    }
+                }
+                3 if queues.resident_in(block) > 0 => queues.gone(block),
+                4 => queues.again_later(block),
+                5 => queues.goes_next(block),
+                _ => queues.given_up(block),
+            }
+            listed.fill(0);
+            let mut young = 0;
+            for list in 0..LISTS {
+                let mut next = queues.oldest(list);
+                while let Some(block) = next {
+                    listed[block as usize] += 1;
+                    young += u64::from(queues.resident_in(block)) * u64::from(list == YOUNG);
+                    next = queues.newer[(LISTS + block) as usize].checked_sub(LISTS);
+                }
+            }
+            for block in 0..6 {
+                prop_assert_eq!(listed[block as usize], u8::from(queues.resident_in(block) > 0));
+                prop_assert!(queues.resident_in(block) + queues.away_in[block as usize] <= 64);
+            }
+            prop_assert_eq!(young, queues.young);
+            let sum: u64 = queues.resident_in.iter().map(|&pages| u64::from(pages)).sum();
+            let away: u64 = queues.away_in.iter().map(|&pages| u64::from(pages)).sum();
+            prop_assert_eq!((sum, away), (queues.resident(), queues.away));
+        }
+        while let Some(victim) = queues.victim() {
+            prop_assert!(queues.resident_in(victim) > 0);
+            take_away(&mut queues, victim);
+        }
+        prop_assert_eq!(queues.resident(), 0);
+    }
+}
