@@ -28,12 +28,16 @@ pub struct Slice {
     pub found_nothing: bool,
 }
 
-/// Room is kept for at least this part of the limit.
-const LIMIT_PER_ROOM: u64 = 64;
+/// Room is kept for at least this part of the limit. More gives uniform accesses a few per cent; a program with
+/// a hot part misses what lies in it.
+const LIMIT_PER_ROOM: u64 = 128;
 /// And for at most this part: memory that is kept free is no use to the program.
 const LIMIT_PER_ROOM_MAX: u64 = 16;
-const ROOM_MIN: u64 = 1 << 20;
-const ROOM_MAX: u64 = 256 << 20;
+const ROOM_MIN: u64 = 512 << 10;
+const ROOM_MAX: u64 = 128 << 20;
+
+/// A slice that leaves the room no larger by so much was outrun by the program.
+const GAIN_MIN: u64 = 32 << 10;
 
 /// Work is handed out in slices of this length.
 const SLICE: Duration = Duration::from_micros(300);
@@ -61,16 +65,26 @@ pub struct Ahead {
     slice: f64,
     /// The last look, when nothing was reclaimed since.
     last: Option<(Duration, u64)>,
-    /// How long to wait before the next slice, as the last ones found nothing.
+    /// What was in use before the slice that is being worked on, and how long it took.
+    before: Option<(u64, Duration)>,
+    /// How long to wait before the next slice.
     pause: Option<Duration>,
-    /// The last such wait.
+    /// The last wait because a slice found nothing.
     paused: Duration,
 }
 
 impl Default for Ahead {
     fn default() -> Self {
         let slice = SLICE.as_secs_f64();
-        Self { fills: false, taken: 0.0, slice, last: None, pause: None, paused: Duration::ZERO }
+        Self {
+            fills: false,
+            taken: 0.0,
+            slice,
+            last: None,
+            before: None,
+            pause: None,
+            paused: Duration::ZERO,
+        }
     }
 }
 
@@ -90,11 +104,22 @@ impl Ahead {
         let low = self.low_bytes(limit);
         self.fills = room < if self.fills { low * 2 } else { low };
         if !self.fills {
+            self.before = None;
             return Step::Rest(self.rest(room - low));
+        }
+        // Where the program takes all that comes out, processors are what is short: its own threads, which
+        // reclaim for themselves then, get them in turn.
+        if let Some((before, took)) = self.before.take()
+            && usage + GAIN_MIN > before
+        {
+            self.pause = self.pause.max(Some(took));
         }
         match self.pause.take() {
             Some(time) => Step::Rest(time),
-            None => Step::Reclaim { bytes: low * 2 - room, time: SLICE },
+            None => {
+                self.before = Some((usage, Duration::ZERO));
+                Step::Reclaim { bytes: low * 2 - room, time: SLICE }
+            }
         }
     }
 
@@ -102,6 +127,7 @@ impl Ahead {
     pub fn ran(&mut self, slice: Slice) {
         self.slice += (slice.took.as_secs_f64() - self.slice) / 8.0;
         self.last = None;
+        self.before = self.before.map(|(usage, _)| (usage, slice.took));
         self.paused = match slice.found_nothing {
             true => (self.paused * 2).clamp(FRUITLESS, FRUITLESS_MAX),
             false => Duration::ZERO,
@@ -188,7 +214,7 @@ mod tests {
             let mut world = World::new(LIMIT - 12 * MIB, takes, 1.5 * takes + 100e6);
             let mut ahead = Ahead::default();
             world.run(&mut ahead, Duration::from_secs(10));
-            assert!(world.room_min > MIB as f64, "{takes}: {world:?}");
+            assert!(world.room_min > MIB as f64 / 2.0, "{takes}: {world:?}");
             let room = LIMIT - world.usage as u64;
             assert!(room < LIMIT / 8, "{takes}: more room than is of use: {world:?}");
         }
@@ -205,9 +231,9 @@ mod tests {
         world.run(&mut Ahead::default(), Duration::from_secs(1));
         assert!(world.slices == 0 && world.rests <= 21, "{world:?}");
         // Room that is used up by and by is made again.
-        world = World::new(LIMIT - MIB, 0.0, 500e6);
+        world = World::new(LIMIT - MIB, 0.0, 300e6);
         world.run(&mut ahead, Duration::from_secs(1));
-        assert!(LIMIT as f64 - world.usage >= 8.0 * MIB as f64 && world.slices < 60, "{world:?}");
+        assert!(LIMIT as f64 - world.usage >= 4.0 * MIB as f64 && world.slices < 60, "{world:?}");
     }
 
     #[test]
@@ -219,7 +245,7 @@ mod tests {
         assert!((15..40).contains(&world.slices), "{world:?}");
         world.is_stuck = false;
         world.run(&mut ahead, Duration::from_secs(1));
-        assert!(LIMIT as f64 - world.usage >= 8.0 * MIB as f64, "{world:?}");
+        assert!(LIMIT as f64 - world.usage >= 4.0 * MIB as f64, "{world:?}");
         let before = world.slices;
         world.is_stuck = true;
         world.usage = LIMIT as f64;
@@ -228,10 +254,18 @@ mod tests {
     }
 
     #[test]
+    fn it_gives_way_to_a_program_that_takes_all_that_comes_out() {
+        let mut world = World::new(LIMIT, 500e6, 400e6);
+        world.run(&mut Ahead::default(), Duration::from_secs(1));
+        // A slice takes 600 us here: it works half the time.
+        assert!((700..1000).contains(&world.slices), "{world:?}");
+    }
+
+    #[test]
     fn room_grows_with_what_is_taken_and_stays_a_part_of_the_limit() {
         let mut ahead = Ahead::default();
-        assert_eq!(ahead.low_bytes(LIMIT), 4 * MIB);
-        assert_eq!((ahead.low_bytes(32 * MIB), ahead.low_bytes(1 << 40)), (MIB, 256 * MIB));
+        assert_eq!(ahead.low_bytes(LIMIT), 2 * MIB);
+        assert_eq!((ahead.low_bytes(32 * MIB), ahead.low_bytes(1 << 40)), (MIB / 2, 128 * MIB));
         let mut at = Duration::ZERO;
         for (look, took) in [(0, 10_000), (1, 10_000), (2, 10_000)] {
             at += Duration::from_millis(10);
@@ -239,7 +273,7 @@ mod tests {
             let _ = ahead.next(at + Duration::from_millis(5), LIMIT, look * 10 * MIB + 5 * MIB);
             ahead.ran(Slice { took: Duration::from_micros(took), found_nothing: false });
         }
-        assert!((4 * MIB + 1..=16 * MIB).contains(&ahead.low_bytes(LIMIT)), "{ahead:?}");
+        assert!((2 * MIB + 1..=16 * MIB).contains(&ahead.low_bytes(LIMIT)), "{ahead:?}");
     }
 
     #[test]
