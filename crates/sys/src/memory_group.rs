@@ -219,6 +219,10 @@ pub struct GroupCounters {
     pub swap_bytes: Option<u64>,
     /// How often an allocation met the limit.
     pub limit_hits: Option<u64>,
+    /// Faults that read a page.
+    pub major_faults: Option<u64>,
+    /// What was written to swap, in bytes; version 1 does not tell.
+    pub swapped_out_bytes: Option<u64>,
     /// Processes the kernel killed because nothing could be reclaimed.
     pub oom_kills: Option<u64>,
 }
@@ -363,33 +367,7 @@ impl MemoryGroup {
     /// What the kernel counts for this group and its children; what it does not tell is none.
     #[must_use]
     pub fn counters(&self) -> GroupCounters {
-        let read = |file: &str| fs::read_to_string(self.path.join(file)).unwrap_or_default();
-        let number = |file: &str| read(file).trim().parse::<u64>().ok();
-        let keyed = |file: &str, key: &str| {
-            let text = read(file);
-            let mut lines = text.lines().map(str::split_ascii_whitespace);
-            lines.find_map(|mut words| {
-                (words.next() == Some(key)).then(|| words.next()?.parse::<u64>().ok()).flatten()
-            })
-        };
-        match self.version {
-            Version::V1 => GroupCounters {
-                limit_bytes: number("memory.limit_in_bytes"),
-                usage_bytes: number("memory.usage_in_bytes"),
-                usage_max_bytes: number("memory.max_usage_in_bytes"),
-                swap_bytes: keyed("memory.stat", "total_swap"),
-                limit_hits: number("memory.failcnt"),
-                oom_kills: keyed("memory.oom_control", "oom_kill"),
-            },
-            Version::V2 => GroupCounters {
-                limit_bytes: number("memory.max"),
-                usage_bytes: number("memory.current"),
-                usage_max_bytes: number("memory.peak"),
-                swap_bytes: number("memory.swap.current"),
-                limit_hits: keyed("memory.events", "max"),
-                oom_kills: keyed("memory.events", "oom_kill"),
-            },
-        }
+        counters_of(&self.path, self.version)
     }
 
     /// The file through which a process enters, opened.
@@ -451,6 +429,47 @@ impl MemoryGroup {
             return Ok(());
         }
         Err(GroupError::NotKept { path, written: value.to_owned(), found })
+    }
+}
+
+/// What the kernel counts for the group at a path, whoever made it; what it does not tell is none.
+#[must_use]
+pub fn counters_at(path: &Path) -> GroupCounters {
+    let is_v1 = path.join("memory.usage_in_bytes").exists();
+    counters_of(path, if is_v1 { Version::V1 } else { Version::V2 })
+}
+
+fn counters_of(path: &Path, version: Version) -> GroupCounters {
+    let read = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default();
+    let number = |file: &str| read(file).trim().parse::<u64>().ok();
+    let keyed = |file: &str, key: &str| {
+        let text = read(file);
+        let mut lines = text.lines().map(str::split_ascii_whitespace);
+        lines.find_map(|mut words| {
+            (words.next() == Some(key)).then(|| words.next()?.parse::<u64>().ok()).flatten()
+        })
+    };
+    match version {
+        Version::V1 => GroupCounters {
+            limit_bytes: number("memory.limit_in_bytes"),
+            usage_bytes: number("memory.usage_in_bytes"),
+            usage_max_bytes: number("memory.max_usage_in_bytes"),
+            swap_bytes: keyed("memory.stat", "total_swap"),
+            limit_hits: number("memory.failcnt"),
+            major_faults: keyed("memory.stat", "total_pgmajfault"),
+            swapped_out_bytes: None,
+            oom_kills: keyed("memory.oom_control", "oom_kill"),
+        },
+        Version::V2 => GroupCounters {
+            limit_bytes: number("memory.max"),
+            usage_bytes: number("memory.current"),
+            usage_max_bytes: number("memory.peak"),
+            swap_bytes: number("memory.swap.current"),
+            limit_hits: keyed("memory.events", "max"),
+            major_faults: keyed("memory.stat", "pgmajfault"),
+            swapped_out_bytes: keyed("memory.stat", "pswpout").map(|pages| pages * 4096),
+            oom_kills: keyed("memory.events", "oom_kill"),
+        },
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod plan;
 mod program;
 mod show;
 pub(crate) mod store;
+mod swap_run;
 pub(crate) mod try_out;
 pub(crate) mod watch;
 
@@ -30,6 +31,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 use store::RunFolder;
+use swap_run::SwapRun;
 
 /// Runs a program, or shows what runs.
 pub(crate) fn extend(flags: &ExtendFlags) -> Result<Ending> {
@@ -56,11 +58,12 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
         plan.announcement().lines().for_each(say);
     }
     let started = Instant::now();
-    let room = site.keep_room(flags.quiet);
+    let room = site.keep_room(&folder, flags.quiet)?;
     let status = start_and_wait(flags, &plan, &folder, &site, &relay);
     drop(room);
     let elapsed = started.elapsed();
     let counters = watch::processes_in(&folder.path);
+    let on_swap = SwapRun::at(&folder.path, std::process::id());
     drop(folder);
     // Taken down first, whatever went wrong: nothing may be left behind.
     let down = site.take_down();
@@ -70,7 +73,7 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
         say(&format!("{lost} pages were lost to the store; wanted another drive"));
     }
     if let Some(path) = &flags.stats {
-        output::replace_file(path, &final_json(flags, &plan, status, elapsed, &counters)?)?;
+        output::replace_file(path, &final_json(flags, &plan, status, elapsed, &counters, on_swap.as_ref())?)?;
     }
     down?;
     Ok(Ending::Program(exit_code(status)))
@@ -128,6 +131,7 @@ fn final_json(
     status: ExitStatus,
     elapsed: Duration,
     counters: &[watch::Process],
+    on_swap: Option<&SwapRun>,
 ) -> Result<String> {
     let command: Vec<_> = flags.command.iter().map(|word| word.to_string_lossy()).collect();
     let document = serde_json::json!({
@@ -141,6 +145,7 @@ fn final_json(
         "elapsed_ns": elapsed.as_nanos() as u64,
         "exit_code": exit_code(status),
         "processes": counters.iter().map(show::process_json).collect::<Vec<_>>(),
+        "swap": on_swap.map(SwapRun::json),
     });
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
@@ -177,16 +182,15 @@ impl Site {
     }
 
     /// Keeps room below the budget from now on, where the kernel allows it; says so where it does not.
-    fn keep_room(&self, quiet: bool) -> Option<KeptRoom> {
-        match KeptRoom::start(self.group.as_ref()?) {
-            Ok(room) => Some(room),
-            Err(why) => {
-                if !quiet {
-                    say(&format!("the program's threads make room themselves: {why}"));
-                }
-                None
-            }
+    fn keep_room(&self, folder: &RunFolder, quiet: bool) -> Result<Option<KeptRoom>> {
+        let Some(group) = &self.group else { return Ok(None) };
+        swap_run::note_group(&folder.path, group.path())
+            .with_context(|| folder.path.display().to_string())?;
+        let room = KeptRoom::start(group, &folder.path);
+        if let (Err(why), false) = (&room, quiet) {
+            say(&format!("the program's threads make room themselves: {why}"));
         }
+        Ok(room.ok())
     }
 
     /// Removes the group, then the swap file, and says what would not go.

@@ -239,7 +239,7 @@ fn start(arguments: &[&str], store: &Path, script: &str) -> Child {
 pub(crate) fn wait_for(path: &Path) {
     let start = Instant::now();
     while !path.exists() {
-        assert!(start.elapsed() < Duration::from_secs(30), "{} does not come", path.display());
+        assert!(start.elapsed() < Duration::from_secs(120), "{} does not come", path.display());
         std::thread::sleep(Duration::from_millis(10));
     }
 }

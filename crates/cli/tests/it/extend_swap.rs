@@ -3,6 +3,7 @@
 
 use crate::extend::{assert_empty, extend, has, signal, wait_for};
 use crate::support::{folder, overdrive, read, skip};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,8 +18,11 @@ fn start(store: &Path, place: &Path) -> Child {
          os.rename(sys.argv[1] + '.new', sys.argv[1])\n\
          while not os.path.exists(sys.argv[2]): time.sleep(0.02)\n";
     let mut run = Command::new(env!("CARGO_BIN_EXE_overdrive"));
-    run.args(["extend", "--quiet", "--backend", "swap", "--dram", "64MiB", "--store"]);
-    run.arg(format!("{}:256MiB", store.display())).args(["--", "python3", "-c", script]);
+    run.args(["extend", "--quiet", "--backend", "swap", "--dram", "64MiB", "--stats"]);
+    run.arg(place.join("stats"))
+        .arg("--store")
+        .arg(format!("{}:256MiB", store.display()))
+        .args(["--", "python3", "-c", script]);
     run.args([place.join("ready"), place.join("end")]);
     run.stdin(Stdio::null()).spawn().unwrap()
 }
@@ -49,6 +53,33 @@ fn can_swap(test: &str) -> bool {
     code == 0
 }
 
+fn status_shows(waiting: u32) {
+    let ask = |arguments: &[&str]| {
+        let (code, text, error) =
+            read(&overdrive().args(["extend", "status"]).args(arguments).output().unwrap());
+        assert_eq!(code, 0, "{error}");
+        text
+    };
+    let document: Value = serde_json::from_str(&ask(&["--json", "--interval", "100ms"])).unwrap();
+    let runs = document["swap_runs"].as_array().unwrap();
+    let run = runs.iter().find(|run| run["pid"] == waiting).unwrap();
+    assert_eq!((&run["program"], &run["limit_bytes"]), (&json!("python3"), &json!(BUDGET)));
+    for (name, least) in [("resident_bytes", BUDGET / 2), ("swapped_bytes", BUDGET / 2), ("ahead_slices", 1)]
+    {
+        assert!(run[name].as_u64() >= Some(least), "{name}: {run}");
+    }
+    assert!(run["faults_per_s"].is_number(), "{run}");
+    let text = ask(&["--interval", "100ms"]);
+    assert!(
+        text.lines().any(|line| line.contains(&waiting.to_string()) && line.contains("python3")),
+        "{text}"
+    );
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let text = ask(&["--metrics"]);
+    assert!(text.contains(&format!("overdrive_extend_swap_room_bytes{{pid=\"{waiting}\"")), "{text}");
+    assert!(text.ends_with("# EOF\n"), "{text}");
+}
+
 #[test]
 fn room_is_kept_below_the_budget_of_a_program_on_swap() {
     const NAME: &str = "extend_swap::room_is_kept_below_the_budget_of_a_program_on_swap";
@@ -72,9 +103,15 @@ fn room_is_kept_below_the_budget_of_a_program_on_swap() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(used() > BUDGET / 2, "no more is taken away than is of use: {}", used());
+    status_shows(run.id());
     std::fs::write(place.path().join("end"), "").unwrap();
     assert_eq!(run.wait().unwrap().code(), Some(0));
     assert!(!usage.exists(), "the group stays");
+    let stats = std::fs::read_to_string(place.path().join("stats")).unwrap();
+    let stats: Value = serde_json::from_str(&stats).unwrap();
+    assert_eq!((&stats["backend"], &stats["processes"]), (&json!("swap"), &json!([])));
+    assert!(stats["swap"]["resident_max_bytes"].as_u64() > Some(BUDGET / 2), "{stats}");
+    assert!(stats["swap"]["freed_ahead_bytes"].as_u64() > Some(0), "{stats}");
     assert_empty(store.path());
 }
 
@@ -122,7 +159,7 @@ fn page_measures_the_backend_swap() {
             .unwrap(),
     );
     assert_eq!(code, 0, "{error}");
-    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let document: Value = serde_json::from_str(&text).unwrap();
     let cell = &document["cells"][0];
     assert_eq!(cell["backing"], "extend-swap");
     assert!(cell["faults_per_s"].as_f64().unwrap() > 0.0, "{cell}");

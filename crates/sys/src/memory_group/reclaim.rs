@@ -29,6 +29,7 @@ pub struct ReclaimFiles {
     limit: File,
     trigger: File,
     trigger_path: PathBuf,
+    stat: Option<File>,
 }
 
 impl MemoryGroup {
@@ -58,6 +59,7 @@ impl ReclaimFiles {
             limit: open(limit, false)?,
             trigger: open(trigger, true)?,
             trigger_path: folder.join(trigger),
+            stat: open("memory.stat", false).ok(),
         })
     }
 }
@@ -92,6 +94,19 @@ impl Reclaimer {
     /// When the kernel does not tell: the group is gone.
     pub fn limit_bytes(&self) -> io::Result<u64> {
         number(&self.files.limit)
+    }
+
+    /// Has the kernel bring its counters of the group up to date.
+    ///
+    /// It does so by itself only every two seconds, and decides by them whether pages in use are looked at
+    /// again. A group whose unused pages run out in between is taken for one with nothing left to reclaim,
+    /// and its processes are killed, with swap free (seen on Linux 6.18 also without anybody else reclaiming,
+    /// in groups without page cache).
+    pub fn refresh(&self) {
+        if let Some(stat) = &self.files.stat {
+            // Whoever reads them gets them fresh; what they are is no matter here.
+            let _ = stat.read_at(&mut [0; 4096], 0);
+        }
     }
 
     /// Gets memory out, as much as `bytes` (version 2; version 1 knows only the time) within about `time`:

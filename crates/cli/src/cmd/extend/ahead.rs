@@ -4,13 +4,88 @@
 //!
 //! What a kernel without a way to do so has is the limit alone, and the program's threads reclaim.
 
-use overdrive_host::swap::ahead::{Ahead, Slice, Step};
+use overdrive_host::swap::ahead::{Ahead, Slice, Step, fresh_for};
 use overdrive_sys::memory_group::MemoryGroup;
 use overdrive_sys::memory_group::reclaim::{Reclaimer, SliceEnd};
+use overdrive_sys::shared_words::SharedWords;
+use std::fs::File;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
+
+/// In the run's directory: the counters, as words that others may look at.
+pub(super) const ROOM_FILE: &str = "room";
+
+/// Marks a file of counters of this layout ("overroom", version 1).
+const MAGIC: u64 = u64::from_le_bytes(*b"ovroom\x00\x01");
+
+/// What is counted, in the order of the file, after its mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RoomCounter {
+    /// By how many bytes the group shrank in slices: at least so much was freed, as the program takes
+    /// memory meanwhile.
+    Freed,
+    /// Slices of work.
+    Slices,
+    /// How long these took, in nanoseconds.
+    Time,
+    /// Slices in which nothing could be got out.
+    Fruitless,
+}
+
+impl RoomCounter {
+    pub(super) const ALL: [Self; 4] = [Self::Freed, Self::Slices, Self::Time, Self::Fruitless];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Freed => "freed_ahead_bytes",
+            Self::Slices => "ahead_slices",
+            Self::Time => "ahead_ns",
+            Self::Fruitless => "ahead_fruitless",
+        }
+    }
+}
+
+/// The counters at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RoomCounters {
+    pub(super) values: Vec<u64>,
+}
+
+impl RoomCounters {
+    /// Those in a file; none when it is not one of ours.
+    pub(super) fn read(path: &Path) -> Option<Self> {
+        let words = SharedWords::map(&File::open(path).ok()?, 1 + RoomCounter::ALL.len(), false).ok()?;
+        let values: Vec<u64> = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        let (mark, values) = values.split_first()?;
+        (*mark == MAGIC).then(|| Self { values: values.to_vec() })
+    }
+
+    pub(super) fn get(&self, counter: RoomCounter) -> u64 {
+        self.values[counter as usize]
+    }
+}
+
+/// The counters as the one thread that writes them has them.
+#[derive(Debug)]
+struct Tally(SharedWords);
+
+impl Tally {
+    fn create(path: &Path) -> std::io::Result<Self> {
+        let file = File::options().read(true).write(true).create_new(true).open(path)?;
+        let count = 1 + RoomCounter::ALL.len();
+        file.set_len(count as u64 * 8)?;
+        let words = SharedWords::map(&file, count, true)?;
+        words[0].store(MAGIC, Ordering::Relaxed);
+        Ok(Self(words))
+    }
+
+    fn add(&self, counter: RoomCounter, more: u64) {
+        self.0[1 + counter as usize].fetch_add(more, Ordering::Relaxed);
+    }
+}
 
 /// Works until it is dropped.
 #[derive(Debug)]
@@ -20,16 +95,19 @@ pub(crate) struct KeptRoom {
 }
 
 impl KeptRoom {
-    /// Starts it; an error says what the kernel lacks, and then there is none.
-    pub(crate) fn start(group: &MemoryGroup) -> Result<Self, String> {
+    /// Starts it; an error says what the kernel lacks, and then there is none. It counts in a file in
+    /// `folder`.
+    pub(crate) fn start(group: &MemoryGroup, folder: &Path) -> Result<Self, String> {
         let files = group.reclaim_files().map_err(|error| error.to_string())?;
+        let path = folder.join(ROOM_FILE);
+        let tally = Tally::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let (told, hear) = mpsc::channel();
         let work = move || match Reclaimer::new(files) {
             Ok(reclaimer) => {
                 let _ = told.send(Ok(()));
-                keep(&reclaimer, &stopped);
+                keep(&reclaimer, &tally, &stopped);
             }
             Err(error) => drop(told.send(Err(format!("no timer: {error}")))),
         };
@@ -54,16 +132,26 @@ impl Drop for KeptRoom {
 }
 
 /// Until it is stopped, or the group is gone.
-fn keep(reclaimer: &Reclaimer, stop: &AtomicBool) {
+fn keep(reclaimer: &Reclaimer, tally: &Tally, stop: &AtomicBool) {
     let (mut ahead, start) = (Ahead::default(), Instant::now());
+    let mut refreshed = None;
     while !stop.load(Ordering::Relaxed) {
         let (Ok(limit), Ok(usage)) = (reclaimer.limit_bytes(), reclaimer.usage_bytes()) else { return };
         match ahead.next(start.elapsed(), limit, usage) {
             Step::Rest(time) => std::thread::park_timeout(time),
             Step::Reclaim { bytes, time } => {
                 let begun = Instant::now();
+                if refreshed.is_none_or(|at| begun.saturating_duration_since(at) >= fresh_for(limit)) {
+                    reclaimer.refresh();
+                    refreshed = Some(begun);
+                }
                 let Ok(end) = reclaimer.slice(bytes, time) else { return };
-                ahead.ran(Slice { took: begun.elapsed(), found_nothing: end == SliceEnd::Nothing });
+                let slice = Slice { took: begun.elapsed(), found_nothing: end == SliceEnd::Nothing };
+                ahead.ran(slice);
+                tally.add(RoomCounter::Slices, 1);
+                tally.add(RoomCounter::Time, slice.took.as_nanos() as u64);
+                tally.add(RoomCounter::Fruitless, u64::from(slice.found_nothing));
+                tally.add(RoomCounter::Freed, usage.saturating_sub(reclaimer.usage_bytes().unwrap_or(usage)));
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Counters as a table, as JSON and as OpenMetrics: pure functions of two looks.
 
+use super::swap_run;
 use super::watch::{Look, Process};
 use anyhow::Result;
 use overdrive_base::time::format_ns;
@@ -82,6 +83,19 @@ pub(super) fn table(first: &Look, second: &Look) -> String {
     if second.processes.is_empty() && second.on_swap.is_empty() {
         return "no extended program of this user is running\n".to_owned();
     }
+    let time = second.at.saturating_duration_since(first.at);
+    let mut text = String::new();
+    if !second.processes.is_empty() {
+        text += &pager_table(first, second);
+    }
+    if !second.on_swap.is_empty() {
+        text += if text.is_empty() { "" } else { "\n" };
+        text += &swap_run::table(&first.on_swap, &second.on_swap, time);
+    }
+    text
+}
+
+fn pager_table(first: &Look, second: &Look) -> String {
     let mut text = format!(
         "{:>7} {:<9}{:>7}{:>7}{:>7}{:>9}{:>5}{:>8}{:>8}{:>5}{:>7}\n",
         "pid", "program", "dram", "soft", "ssd", "faults/s", "hit", "p50", "p99", "wait", "wrote"
@@ -109,10 +123,6 @@ pub(super) fn table(first: &Look, second: &Look) -> String {
         );
     }
     second.processes.iter().for_each(|now| text += &troubles(now));
-    for pid in &second.on_swap {
-        let _ =
-            writeln!(text, "{pid:>7} (waits for a program on the backend swap, which has no such counters)");
-    }
     text + "\ndram, soft (evicted, still in DRAM, whole or compressed), ssd: pages now;\n\
             hit: faults that soft served; p50, p99: faults from the SSD, last second;\n\
             wait: faults that waited for room\n"
@@ -156,7 +166,7 @@ fn troubles(now: &Process) -> String {
 }
 
 /// Three digits and a unit.
-fn short(bytes: u64) -> String {
+pub(super) fn short(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "K", "M", "G", "T"] {
         if value < 999.5 {
@@ -178,6 +188,12 @@ pub(super) fn process_json(process: &Process) -> Value {
 }
 
 fn document(first: &Look, second: &Look) -> Value {
+    let time = second.at.saturating_duration_since(first.at);
+    let swap_runs: Vec<Value> = second
+        .on_swap
+        .iter()
+        .map(|run| run.json_since(swap_run::earlier(&first.on_swap, run), time))
+        .collect();
     let processes: Vec<Value> = Between::of(first, second)
         .map(|between| {
             let mut value = process_json(between.now);
@@ -190,9 +206,10 @@ fn document(first: &Look, second: &Look) -> Value {
         .collect();
     json!({
         "schema": "overdrive.extend-status/1",
-        "interval_ns": second.at.saturating_duration_since(first.at).as_nanos() as u64,
+        "interval_ns": time.as_nanos() as u64,
         "processes": processes,
-        "on_swap": second.on_swap,
+        "on_swap": second.on_swap.iter().map(|run| run.pid).collect::<Vec<_>>(),
+        "swap_runs": swap_runs,
     })
 }
 
@@ -207,7 +224,11 @@ pub(super) fn json_line(first: &Look, second: &Look) -> Result<String> {
 }
 
 /// OpenMetrics text: base units, a family for each counter, a sample for each process.
-pub(super) fn metrics(processes: &[Process]) -> String {
+pub(super) fn metrics(look: &Look) -> String {
+    pager_metrics(&look.processes) + &swap_run::metrics(&look.on_swap) + "# EOF\n"
+}
+
+fn pager_metrics(processes: &[Process]) -> String {
     let mut text = String::new();
     for stat in shown().filter(|&stat| kind(stat) != Kind::Mark) {
         let kind = kind(stat);
@@ -235,11 +256,11 @@ pub(super) fn metrics(processes: &[Process]) -> String {
             let _ = writeln!(text, "{family}{suffix}{{pid=\"{pid}\",program=\"{name}\"}} {value}");
         }
     }
-    text + "# EOF\n"
+    text
 }
 
 /// A label's value: backslash, quote and line end escaped.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
@@ -260,7 +281,7 @@ mod tests {
 
     fn looks() -> (Look, Look) {
         let at = Instant::now();
-        let look = |at, process| Look { at, processes: vec![process], on_swap: vec![7] };
+        let look = |at, process| Look { at, processes: vec![process], on_swap: Vec::new() };
         (look(at, process(1000, 10)), look(at + Duration::from_secs(2), process(201_000, 50_010)))
     }
 
@@ -316,13 +337,13 @@ mod tests {
         {
             assert!(text.contains(words), "{words}: {text}");
         }
-        let text = metrics(&[one]);
+        let text = pager_metrics(&[one]);
         assert!(text.contains("overdrive_extend_lost_total{") && !text.contains("last_loss"), "{text}");
     }
 
     #[test]
     fn metrics_are_in_base_units_and_end() {
-        let text = metrics(&[process(5, 1)]);
+        let text = metrics(&Look { at: Instant::now(), processes: vec![process(5, 1)], on_swap: vec![] });
         let label = "{pid=\"4194303\",program=\"a \\\"long\\\" name of a program\"}";
         for line in [
             format!("overdrive_extend_faults_total{label} 5"),

@@ -5,6 +5,7 @@
 
 use super::show;
 use super::store::{PREFIX, counters_in, has_mapped};
+use super::swap_run::SwapRun;
 use crate::exit::{Ending, refuse};
 use crate::flags::{ExtendStatusFlags, TopFlags};
 use crate::{interrupt, output};
@@ -35,18 +36,16 @@ impl Process {
 pub(super) struct Look {
     pub(super) at: Instant,
     pub(super) processes: Vec<Process>,
-    /// Runs by the kernel's swap, which keeps no counters of this kind: the process that waits for each.
-    pub(super) on_swap: Vec<u32>,
+    /// Runs by the kernel's swap, which keeps counters of another kind.
+    pub(super) on_swap: Vec<SwapRun>,
 }
 
 impl Look {
     fn now() -> Self {
         let (mut processes, mut on_swap) = (Vec::new(), Vec::new());
         for (waiting, folder) in runs() {
+            on_swap.extend(SwapRun::at(&folder, waiting));
             let all = processes_in(&folder);
-            if all.is_empty() && has_swap_file(&folder) {
-                on_swap.push(waiting);
-            }
             let living =
                 |process: &Process| has_mapped(process.pid, &folder.join(format!("{}.stats", process.pid)));
             processes.extend(all.into_iter().filter(living));
@@ -60,10 +59,10 @@ pub(crate) fn status(flags: &ExtendStatusFlags) -> Result<Ending> {
     let stop = interrupt::watch()?;
     let first = Look::now();
     if flags.metrics {
-        output::print(&show::metrics(&first.processes))?;
+        output::print(&show::metrics(&first))?;
         return Ok(Ending::Done);
     }
-    if !first.processes.is_empty() {
+    if !first.processes.is_empty() || !first.on_swap.is_empty() {
         wait(flags.interval, &stop);
     }
     let second = Look::now();
@@ -126,12 +125,6 @@ fn folder_of(pid: u32) -> Option<PathBuf> {
     let mut folders = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
     let own = format!("{PREFIX}{pid}-");
     folders.find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&own)))
-}
-
-fn has_swap_file(folder: &Path) -> bool {
-    let owner = folder.file_name().map(|name| name.to_string_lossy().replace(PREFIX, "overdrive-swap-"));
-    let beside = folder.parent().zip(owner).map(|(parent, name)| parent.join(name));
-    beside.is_some_and(|path| path.exists())
 }
 
 /// Every process with counters in a run's directory, those that have ended among them.

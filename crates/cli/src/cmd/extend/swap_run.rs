@@ -1,0 +1,218 @@
+//! What a run on the backend swap has and does: the kernel's counters of its group, and those of the thread
+//! that keeps room, which lie in a file in the run's directory.
+
+use super::ahead::{ROOM_FILE, RoomCounter, RoomCounters};
+use super::show::{escape, short};
+use overdrive_sys::memory_group::{GroupCounters, counters_at};
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// In the run's directory: the path of the group.
+const GROUP_FILE: &str = "group";
+
+/// A run at one moment.
+#[derive(Debug, Clone)]
+pub(super) struct SwapRun {
+    /// The process that waits for the program.
+    pub(super) pid: u32,
+    /// The name of the first process in the group; empty when there is none.
+    pub(super) program: String,
+    pub(super) group: GroupCounters,
+    /// None when the kernel allows no room to be kept.
+    pub(super) room: Option<RoomCounters>,
+}
+
+/// Notes where the group is, for who looks.
+pub(super) fn note_group(folder: &Path, group: &Path) -> std::io::Result<()> {
+    std::fs::write(folder.join(GROUP_FILE), group.as_os_str().as_bytes())
+}
+
+impl SwapRun {
+    /// The run that has this directory and that this process waits for; none when it is no such run.
+    pub(super) fn at(folder: &Path, pid: u32) -> Option<Self> {
+        let group = PathBuf::from(OsStr::from_bytes(&std::fs::read(folder.join(GROUP_FILE)).ok()?));
+        let members = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        let first = members.lines().next().unwrap_or_default();
+        let program = std::fs::read_to_string(format!("/proc/{first}/comm")).unwrap_or_default();
+        Some(Self {
+            pid,
+            program: program.trim_end().to_owned(),
+            group: counters_at(&group),
+            room: RoomCounters::read(&folder.join(ROOM_FILE)),
+        })
+    }
+
+    fn room_bytes(&self) -> Option<u64> {
+        Some(self.group.limit_bytes?.saturating_sub(self.group.usage_bytes?))
+    }
+
+    fn counted_ahead(&self, counter: RoomCounter) -> Option<u64> {
+        self.room.as_ref().map(|room| room.get(counter))
+    }
+
+    /// Its figures under their names; what the kernel does not tell is null.
+    pub(super) fn json(&self) -> Value {
+        let group = &self.group;
+        let mut value = json!({
+            "pid": self.pid,
+            "program": self.program,
+            "limit_bytes": group.limit_bytes,
+            "resident_bytes": group.usage_bytes,
+            "resident_max_bytes": group.usage_max_bytes,
+            "room_bytes": self.room_bytes(),
+            "swapped_bytes": group.swap_bytes,
+            "major_faults": group.major_faults,
+            "direct_stalls": group.limit_hits,
+            "written_bytes": group.swapped_out_bytes,
+            "oom_kills": group.oom_kills,
+        });
+        for counter in RoomCounter::ALL {
+            value[counter.name()] = self.counted_ahead(counter).into();
+        }
+        value
+    }
+
+    /// The same with rates since an earlier look.
+    pub(super) fn json_since(&self, before: Option<&Self>, time: Duration) -> Value {
+        let mut value = self.json();
+        value["faults_per_s"] = self.rate(before, time, |run| run.group.major_faults).into();
+        value["direct_stalls_per_s"] = self.rate(before, time, |run| run.group.limit_hits).into();
+        value
+    }
+
+    fn rate(&self, before: Option<&Self>, time: Duration, of: impl Fn(&Self) -> Option<u64>) -> Option<f64> {
+        let more = of(self)?.saturating_sub(of(before?)?);
+        (!time.is_zero()).then(|| more as f64 / time.as_secs_f64())
+    }
+}
+
+/// The run that was the same at an earlier look.
+pub(super) fn earlier<'a>(runs: &'a [SwapRun], run: &SwapRun) -> Option<&'a SwapRun> {
+    runs.iter().find(|before| before.pid == run.pid)
+}
+
+/// A line for each run, 80 columns wide, with what its columns mean.
+pub(super) fn table(first: &[SwapRun], second: &[SwapRun], time: Duration) -> String {
+    let mut text = format!(
+        "{:>7} {:<15}{:>7}{:>7}{:>7}{:>10}{:>10}{:>8}{:>7}\n",
+        "pid", "on swap", "dram", "room", "ssd", "faults/s", "stalls/s", "ahead", "wrote"
+    );
+    let size = |bytes: Option<u64>| bytes.map_or("-".to_owned(), short);
+    for run in second {
+        let before = earlier(first, run);
+        let rate = |of: fn(&SwapRun) -> Option<u64>| {
+            run.rate(before, time, of).map_or("-".to_owned(), |rate| format!("{rate:.0}"))
+        };
+        let _ = writeln!(
+            text,
+            "{:>7} {:<15}{:>7}{:>7}{:>7}{:>10}{:>10}{:>8}{:>7}",
+            run.pid,
+            run.program.chars().take(15).collect::<String>(),
+            size(run.group.usage_bytes),
+            size(run.room_bytes()),
+            size(run.group.swap_bytes),
+            rate(|run| run.group.major_faults),
+            rate(|run| run.group.limit_hits),
+            size(run.counted_ahead(RoomCounter::Freed)),
+            size(run.group.swapped_out_bytes)
+        );
+    }
+    text + "\ndram, room (below the budget), ssd: now; faults/s: pages read from the SSD;\n\
+            stalls/s: times a thread met the budget; ahead: freed before it was needed\n"
+}
+
+/// OpenMetrics text, without its end: a family for each figure, a sample for each run.
+pub(super) fn metrics(runs: &[SwapRun]) -> String {
+    let mut text = String::new();
+    let mut family = |name: &str, kind: &str, unit: Option<&str>, of: &dyn Fn(&SwapRun) -> Option<f64>| {
+        let samples: Vec<_> = runs.iter().filter_map(|run| Some((run, of(run)?))).collect();
+        if samples.is_empty() {
+            return;
+        }
+        let name = format!("overdrive_extend_swap_{name}");
+        let _ = writeln!(text, "# TYPE {name} {kind}");
+        if let Some(unit) = unit {
+            let _ = writeln!(text, "# UNIT {name} {unit}");
+        }
+        let suffix = if kind == "counter" { "_total" } else { "" };
+        for (run, value) in samples {
+            let _ = writeln!(
+                text,
+                "{name}{suffix}{{pid=\"{}\",program=\"{}\"}} {value}",
+                run.pid,
+                escape(&run.program)
+            );
+        }
+    };
+    let number = |value: Option<u64>| value.map(|value| value as f64);
+    family("limit_bytes", "gauge", Some("bytes"), &|run| number(run.group.limit_bytes));
+    family("resident_bytes", "gauge", Some("bytes"), &|run| number(run.group.usage_bytes));
+    family("room_bytes", "gauge", Some("bytes"), &|run| number(run.room_bytes()));
+    family("swapped_bytes", "gauge", Some("bytes"), &|run| number(run.group.swap_bytes));
+    family("major_faults", "counter", None, &|run| number(run.group.major_faults));
+    family("direct_stalls", "counter", None, &|run| number(run.group.limit_hits));
+    family("written_bytes", "counter", Some("bytes"), &|run| number(run.group.swapped_out_bytes));
+    family("oom_kills", "counter", None, &|run| number(run.group.oom_kills));
+    let ahead = |counter: RoomCounter| move |run: &SwapRun| number(run.counted_ahead(counter));
+    family("freed_ahead_bytes", "counter", Some("bytes"), &ahead(RoomCounter::Freed));
+    family("ahead_slices", "counter", None, &ahead(RoomCounter::Slices));
+    family("ahead_seconds", "counter", Some("seconds"), &|run| {
+        run.counted_ahead(RoomCounter::Time).map(|ns| ns as f64 / 1e9)
+    });
+    family("ahead_fruitless", "counter", None, &ahead(RoomCounter::Fruitless));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(faults: u64) -> SwapRun {
+        let group = GroupCounters {
+            limit_bytes: Some(256 << 20),
+            usage_bytes: Some(252 << 20),
+            swap_bytes: Some(300 << 20),
+            major_faults: Some(faults),
+            limit_hits: Some(7),
+            ..GroupCounters::default()
+        };
+        let room = RoomCounters { values: vec![1 << 30, 10, 2_500_000_000, 0] };
+        SwapRun {
+            pid: 4_194_303,
+            program: "a \"long\" name of a program".to_owned(),
+            group,
+            room: Some(room),
+        }
+    }
+
+    #[test]
+    fn the_table_has_rates_and_fits_80_columns() {
+        let text = table(&[run(1000)], &[run(201_000)], Duration::from_secs(2));
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let line = text.lines().nth(1).unwrap();
+        for word in ["4194303", "252M", "4.0M", "300M", "100000", " 0 ", "1.0G", "-"] {
+            assert!(line.contains(word), "{word}: {line}");
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_tell_is_null_and_no_metric() {
+        let mut run = run(5);
+        let value = run.json_since(None, Duration::ZERO);
+        assert_eq!((&value["major_faults"], &value["room_bytes"]), (&json!(5), &json!(4 << 20)));
+        assert!(value["written_bytes"].is_null() && value["faults_per_s"].is_null(), "{value}");
+        assert_eq!(value["freed_ahead_bytes"], 1 << 30);
+        let text = metrics(std::slice::from_ref(&run));
+        for line in ["resident_bytes{", "major_faults_total{", "ahead_seconds_total{"] {
+            assert!(text.contains(&format!("overdrive_extend_swap_{line}")), "{line}: {text}");
+        }
+        assert!(text.contains("} 2.5\n") && !text.contains("written_bytes"), "{text}");
+        run.room = None;
+        assert!(run.json()["freed_ahead_bytes"].is_null() && !metrics(&[run]).contains("ahead"));
+        assert_eq!(metrics(&[]), "");
+    }
+}
