@@ -172,7 +172,7 @@ impl Limits {
         Self {
             budget,
             total,
-            soft: (total / 16).clamp(256, 8192),
+            soft: (total / 32).clamp(256, 8192),
             reserve: (total / 64).clamp(128, 2048),
             compressed: total / 8 * 5,
         }
