@@ -189,13 +189,16 @@ impl Outcome {
 
     /// From how long on an access counts as a fault; none when there are only hits.
     ///
-    /// When the kernel counted no major fault, slow accesses were preempted, and are no faults.
+    /// When the kernel counted no major fault, and minor ones at fewer than one access in a thousand, slow
+    /// accesses were preempted, and are no faults. A fault that a userfaultfd answers is minor to the kernel.
     #[must_use]
     pub fn fault_threshold_ns(&self) -> Option<u64> {
-        if self.kernel.is_some_and(|kernel| kernel.major_faults == 0) {
+        let all = self.all().histogram;
+        let is_rare = |faults: u64| faults.saturating_mul(1000) < all.count();
+        if self.kernel.is_some_and(|kernel| kernel.major_faults == 0 && is_rare(kernel.minor_faults)) {
             return None;
         }
-        valley::threshold_ns(&self.all().histogram)
+        valley::threshold_ns(&all)
     }
 
     /// Accesses beyond the valley, a second.
@@ -245,6 +248,20 @@ mod tests {
         let kernel = all.kernel.unwrap();
         assert_eq!((kernel.major_faults, kernel.swap_ins, all.steady), (7, Some(52), Some(true)));
         assert_eq!(Outcome::joined(Vec::new()).pages_per_s(), 0.0);
+    }
+
+    #[test]
+    fn slow_accesses_are_faults_only_where_the_kernel_counted_faults() {
+        let of = |major_faults, minor_faults| {
+            let kernel = KernelCounts { major_faults, minor_faults, ..KernelCounts::default() };
+            let mut outcome =
+                Outcome { elapsed_ns: 1_000_000_000, kernel: Some(kernel), ..Outcome::default() };
+            (0..9000).for_each(|_| outcome.reads.record(120));
+            (0..1000).for_each(|_| outcome.reads.record(60_000));
+            outcome.faults_per_s()
+        };
+        assert_eq!((of(0, 0), of(0, 9)), (0.0, 0.0));
+        assert_eq!((of(1000, 0), of(0, 1000)), (1000.0, 1000.0), "swap's, and a userfaultfd's");
     }
 
     #[test]

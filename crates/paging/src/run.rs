@@ -198,11 +198,11 @@ impl Shared {
         let start = Instant::now();
         let longest = Duration::from_millis(if spec.cold { 0 } else { spec.warmup_max_ms });
         let mut shares = Vec::new();
-        let mut last = (self.accesses(), VmCounters::read().major_faults);
+        let mut last = (self.accesses(), faults_so_far());
         let mut steady = false;
         while !steady && start.elapsed() < longest && !stop.load(Ordering::Relaxed) {
             std::thread::sleep(WINDOW.min(longest));
-            let now = (self.accesses(), VmCounters::read().major_faults);
+            let now = (self.accesses(), faults_so_far());
             if now.0 > last.0 {
                 shares.push((now.1 - last.1) as f64 / (now.0 - last.0) as f64);
                 last = now;
@@ -220,6 +220,12 @@ impl Shared {
     fn accesses(&self) -> u64 {
         self.progress.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
+}
+
+/// Faults of this process of both kinds: those that a userfaultfd answers are minor to the kernel.
+fn faults_so_far() -> u64 {
+    let counters = VmCounters::read();
+    counters.major_faults + counters.minor_faults
 }
 
 /// Whether the last windows' shares of faults agree: within a tenth of one another, or within 0.2 %.
