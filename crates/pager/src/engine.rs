@@ -396,7 +396,9 @@ impl Engine {
         self.io.submit(None)?;
         busy |= self.reap();
         let is_short = self.held() + self.limits.reserve / 2 > self.limits.total;
-        if !busy || is_short {
+        // A thread that was woken on this processor goes first.
+        let others_had_their_turn = self.idle_since.is_some() || self.spin.is_zero();
+        if is_short || (!busy && others_had_their_turn) {
             busy |= self.make_room()?;
         }
         busy |= self.messages_due || !self.parked.is_empty();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Pages that are moved at a time. For each run of them the other processors are interrupted, and who faults
 /// meanwhile waits for all.
-const PIECE_PAGES: u32 = if cfg!(test) { 1 } else { 16 };
+const PIECE_PAGES: u32 = if cfg!(test) { 1 } else { 8 };
 /// Pages of a block that refuse to move before the rest of it is left for later.
 const STUCK_MAX: u32 = 8;
 /// What was put in place is left there this long: the thread that waits for it needs a moment to wake, and
