@@ -3,7 +3,7 @@
 //! A pager sees faults, not hits. So what is known of a block is how fast its pages came back while they were
 //! away: how many did, over the time they were away for, with less weight for longer ago. That rate is what a
 //! page of it costs while it is away. A block of which little is resident pays badly for the work of evicting
-//! it, so its rate is multiplied by a [`price`] for how much of it is there; otherwise cold blocks would go
+//! it, so its rate is multiplied by a price for how much of it is there; otherwise cold blocks would go
 //! page by page.
 //!
 //! While a block is resident nothing confirms its rate, so that halves with the time since its last page
