@@ -22,6 +22,10 @@ use std::time::Duration;
 /// How often it is found out which children have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// How often, and how long apart, a new child that gives memory up is waited for.
+const GIVING_TRIES: u32 = 10_000;
+const GIVING_PAUSE: Duration = Duration::from_micros(20);
+
 /// One child and its memory.
 #[derive(Debug)]
 pub(super) struct Child {
@@ -58,21 +62,19 @@ impl Engine {
     }
 
     /// The process forked.
-    pub(super) fn forked(&mut self, descriptor: Descriptor) {
+    ///
+    /// # Errors
+    /// The child's messages cannot be read.
+    pub(super) fn forked(&mut self, descriptor: Descriptor) -> Result<(), Errno> {
         let userfault = self.userfault.of_child(descriptor);
         let space = self.space.clone();
         let mut table = self.table.prefix(space.pages_end());
-        let mut pages = 0;
         for page in space.regions().iter().flat_map(Region::pages) {
             match self.table.state(page) {
+                // Not on the store yet, and the frames are the parent's alone: it gets its page now.
                 State::Staged if !self.is_written(page) => {
-                    // Not on the store yet, and the frames are the parent's alone: it gets its page now.
-                    let frame = self.table.place(page).unwrap_or(0);
-                    let address = self.space.address(page).unwrap_or(0);
-                    let arrived = userfault.copy(address, self.frames.page(frame), true).is_ok();
-                    table.set(page, if arrived { State::Resident } else { State::Lost }, None);
+                    table.set(page, State::Staged, self.table.place(page));
                     table.set_slot(page, 0);
-                    pages += 1;
                 }
                 State::Compressed if !self.is_written(page) => {
                     let cell = self.table.place(page);
@@ -90,10 +92,52 @@ impl Engine {
         }
         self.last_child += 1;
         let number = self.last_child;
-        let child =
-            Child { number, userfault, space, table, pages, messages_due: true, parked: VecDeque::new() };
+        let mut child =
+            Child { number, userfault, space, table, pages: 0, messages_due: true, parked: VecDeque::new() };
+        self.give_staged(&mut child)?;
         self.children.push(child);
         self.stats.set(Stat::Children, self.children.len() as u64);
+        Ok(())
+    }
+
+    /// Gives a new child its own of the pages that are in the parent's frames and nowhere else. It runs
+    /// already: while it gives memory up or moves it nothing can be put there, until that was read and done.
+    fn give_staged(&mut self, child: &mut Child) -> Result<(), Errno> {
+        for _ in 0..GIVING_TRIES {
+            let is_staged = |page: &u32| child.knows(*page) && child.table.state(*page) == State::Staged;
+            let staged: Vec<u32> =
+                child.space.regions().iter().flat_map(Region::pages).filter(is_staged).collect();
+            if staged.into_iter().all(|page| self.give_frame(child, page) != Err(Errno::AGAIN)) {
+                return Ok(());
+            }
+            self.read_child(child)?;
+            std::thread::sleep(GIVING_PAUSE);
+        }
+        for page in 0..child.table.len() {
+            if child.table.state(page) == State::Staged {
+                child.table.set(page, State::Lost, None);
+                self.note_loss(child.space.address(page).unwrap_or(0), 0, -Errno::AGAIN.raw_os_error());
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a page of the parent's frames into the child.
+    fn give_frame(&mut self, child: &mut Child, page: u32) -> Result<(), Errno> {
+        let (Some(frame), Some(address)) = (child.table.place(page), child.space.address(page)) else {
+            return Ok(());
+        };
+        let outcome = child.userfault.copy(address, self.frames.page(frame), true);
+        match outcome {
+            Err(Errno::AGAIN) => return Err(Errno::AGAIN),
+            Ok(_) | Err(Errno::EXIST) => {
+                child.table.set(page, State::Resident, None);
+                child.pages += 1;
+            }
+            // Its memory there is gone, or it has ended.
+            Err(_) => child.table.set(page, State::Lost, None),
+        }
+        Ok(())
     }
 
     /// What a child may read stays for it: a cell of the compressed tier, or else the page's slot. With too
@@ -161,13 +205,7 @@ impl Engine {
     fn serve_child(&mut self, child: &mut Child) -> Result<(), Errno> {
         self.io.watch(child.number, child.userfault.as_fd())?;
         if std::mem::take(&mut child.messages_due) {
-            let mut messages = Vec::new();
-            child.userfault.read_messages(usize::MAX, |message| messages.push(message))?;
-            // As in the parent: what changes memory goes before faults.
-            messages.sort_by_key(|message| matches!(message, Message::Fault { .. }));
-            for message in messages {
-                self.child_message(child, message);
-            }
+            self.read_child(child)?;
         }
         for _ in 0..child.parked.len() {
             if let Some(address) = child.parked.pop_front() {
@@ -177,7 +215,15 @@ impl Engine {
         Ok(())
     }
 
-    fn child_message(&mut self, child: &mut Child, message: Message) {
+    fn read_child(&mut self, child: &mut Child) -> Result<(), Errno> {
+        let mut messages = Vec::new();
+        child.userfault.read_messages(usize::MAX, |message| messages.push(message))?;
+        // As in the parent: what changes memory goes before faults.
+        messages.sort_by_key(|message| matches!(message, Message::Fault { .. }));
+        messages.into_iter().try_for_each(|message| self.child_message(child, message))
+    }
+
+    fn child_message(&mut self, child: &mut Child, message: Message) -> Result<(), Errno> {
         match message {
             Message::Fault { address, protected: true, .. } => {
                 let _ = child.userfault.write_protect(address..address + PAGE, false);
@@ -192,8 +238,9 @@ impl Engine {
                 child.space.remove(&range);
             }
             Message::Remap { from, to, length } => self.child_moved(child, from, to, length),
-            Message::Fork(descriptor) => self.child_forked(child, descriptor),
+            Message::Fork(descriptor) => return self.child_forked(child, descriptor),
         }
+        Ok(())
     }
 
     fn child_fault(&mut self, child: &mut Child, address: u64) {
@@ -203,6 +250,10 @@ impl Engine {
             (State::Stored, Some(page)) => self.load_for(child, page, address),
             (State::Compressed, Some(page)) => self.expand_for(child, page, address),
             (State::Loading, _) => {}
+            (State::Staged, Some(page)) => match self.give_frame(child, page) {
+                Err(_) => child.parked.push_back(address),
+                Ok(()) => drop(child.userfault.wake(address, PAGE)),
+            },
             (State::Lost, _) => match child.userfault.poison(address, PAGE) {
                 Ok(_) | Err(Errno::EXIST) => drop(child.userfault.wake(address, PAGE)),
                 Err(Errno::AGAIN) => child.parked.push_back(address),
@@ -326,25 +377,26 @@ impl Engine {
         let mut carried = Vec::new();
         for (start, old) in child.space.take_out(&(from..from + length)) {
             let state = match child.table.state(old) {
-                State::Loading | State::Staged => State::Stored,
+                State::Loading => State::Stored,
                 other => other,
             };
-            let cell = child.cell(old);
+            let has_place = matches!(state, State::Compressed | State::Staged);
+            let place = child.table.place(old).filter(|_| has_place);
             child.table.set(old, State::Empty, None);
-            carried.push((start, state, cell, child.table.set_slot(old, 0), child.table.mark(old)));
+            carried.push((start, state, place, child.table.set_slot(old, 0), child.table.mark(old)));
         }
         let Some(region) = child.space.add(to..to + length) else { return };
         child.table.grow(child.space.pages_end());
-        for (start, state, cell, slot, mark) in carried {
+        for (start, state, place, slot, mark) in carried {
             let new = region.first + start;
-            child.table.set(new, state, cell);
+            child.table.set(new, state, place);
             child.table.set_slot(new, slot);
             child.table.set_mark(new, mark);
         }
     }
 
     /// A child forked in turn.
-    fn child_forked(&mut self, child: &Child, descriptor: Descriptor) {
+    fn child_forked(&mut self, child: &Child, descriptor: Descriptor) -> Result<(), Errno> {
         let mut table = child.table.prefix(child.table.len());
         for page in 0..table.len() {
             if matches!(table.state(page), State::Stored | State::Loading) {
@@ -354,7 +406,7 @@ impl Engine {
             }
         }
         self.last_child += 1;
-        self.children.push(Child {
+        let mut grandchild = Child {
             number: self.last_child,
             userfault: self.userfault.of_child(descriptor),
             space: child.space.clone(),
@@ -362,7 +414,10 @@ impl Engine {
             pages: 0,
             messages_due: true,
             parked: VecDeque::new(),
-        });
+        };
+        self.give_staged(&mut grandchild)?;
+        self.children.push(grandchild);
+        Ok(())
     }
 
     /// A child that has ended, or has become another program, needs its slots no longer. The kernel says so

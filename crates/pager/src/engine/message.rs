@@ -34,7 +34,7 @@ impl Engine {
                 self.stats.set(Stat::ManagedBytes, self.space.bytes());
             }
             Message::Remap { from, to, length } => return self.moved(from, to, length),
-            Message::Fork(child) => self.forked(child),
+            Message::Fork(child) => return self.forked(child),
         }
         Ok(())
     }
