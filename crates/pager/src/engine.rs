@@ -248,7 +248,6 @@ pub struct Engine {
     runs: Vec<Run>,
     free_runs: Vec<u32>,
     streams: [Stream; 64],
-    messages_due: bool,
     idle_since: Option<Instant>,
     filled: Stream,
     takeover: Option<takeover::Takeover>,
@@ -326,7 +325,6 @@ impl Engine {
             runs: (0..WRITES).map(|_| Run::default()).collect(),
             free_runs: (0..WRITES).collect(),
             streams: [Stream::default(); 64],
-            messages_due: true,
             idle_since: None,
             filled: Stream::default(),
             takeover: None,
@@ -401,7 +399,7 @@ impl Engine {
         if is_short || (!busy && others_had_their_turn) {
             busy |= self.make_room()?;
         }
-        busy |= self.messages_due || !self.parked.is_empty();
+        busy |= !self.parked.is_empty();
         if busy {
             self.idle_since = None;
         } else {
@@ -438,7 +436,8 @@ impl Engine {
         while let Some(done) = self.io.next_done() {
             any = true;
             match done {
-                Done::Messages(0) => self.messages_due = true,
+                // Read in each turn.
+                Done::Messages(0) => {}
                 Done::Messages(child) => self.note_child_messages(child),
                 Done::Read { slot, result } => {
                     let result = self
@@ -458,7 +457,6 @@ impl Engine {
 
     /// True when there were messages.
     fn read_messages(&mut self) -> Result<bool, Errno> {
-        self.messages_due = false;
         let mut any = false;
         let mut messages: [Option<Message>; 16] = Default::default();
         loop {

@@ -75,7 +75,7 @@ pub struct Queues {
 /// interrupts the other processors, and some for the block.
 fn price(pages: u32) -> f32 {
     const FOR_BLOCK: f32 = 4.0;
-    /// A block is moved in so many pieces, which end runs.
+    /// Runs end where pieces do; the price was fitted to blocks that are moved in so many.
     const PIECES: f32 = 4.0;
     let all = BLOCK_PAGES as f32;
     // At its ends the formula has none.

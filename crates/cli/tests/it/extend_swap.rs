@@ -10,6 +10,28 @@ use std::time::{Duration, Instant};
 
 const BUDGET: u64 = 64 << 20;
 
+/// A program that has taken twice its budget and rests.
+struct Resting {
+    store: tempfile::TempDir,
+    place: tempfile::TempDir,
+    run: Child,
+    /// The file with what its group uses.
+    usage: Option<PathBuf>,
+}
+
+/// None, and said so, where it cannot be had.
+fn resting(test: &str) -> Option<Resting> {
+    if !has(test, "python3") || !can_swap(test) {
+        return None;
+    }
+    let (store, place) = (folder(), folder());
+    let run = start(store.path(), place.path());
+    let ready = place.path().join("ready");
+    wait_for(&ready);
+    let usage = usage_of(&std::fs::read_to_string(&ready).unwrap());
+    Some(Resting { store, place, run, usage })
+}
+
 /// A program that takes twice its budget, says so, and rests until it is told to end.
 fn start(store: &Path, place: &Path) -> Child {
     let script = "import os, sys, time\n\
@@ -40,10 +62,15 @@ fn usage_of(pid: &str) -> Option<PathBuf> {
     [name, last].into_iter().map(|name| Path::new(root).join(name).join(file)).find(|path| path.exists())
 }
 
-fn can_swap(test: &str) -> bool {
-    let store = folder();
-    let place = format!("{}:64MiB", store.path().display());
+/// The shortest run on this store: its exit code and what it said.
+fn run_true(store: &Path) -> (i32, String) {
+    let place = format!("{}:64MiB", store.display());
     let (code, _, error) = extend(&["--backend", "swap", "--dram", "64MiB"], Path::new(&place), &["true"]);
+    (code, error)
+}
+
+fn can_swap(test: &str) -> bool {
+    let (code, error) = run_true(folder().path());
     if code == 2 {
         skip(test, error.trim());
     } else if error.contains("make room themselves") {
@@ -83,14 +110,8 @@ fn status_shows(waiting: u32) {
 #[test]
 fn room_is_kept_below_the_budget_of_a_program_on_swap() {
     const NAME: &str = "extend_swap::room_is_kept_below_the_budget_of_a_program_on_swap";
-    if !has(NAME, "python3") || !can_swap(NAME) {
-        return;
-    }
-    let (store, place) = (folder(), folder());
-    let mut run = start(store.path(), place.path());
-    let ready = place.path().join("ready");
-    wait_for(&ready);
-    let Some(usage) = usage_of(&std::fs::read_to_string(&ready).unwrap()) else {
+    let Some(Resting { store, place, mut run, usage }) = resting(NAME) else { return };
+    let Some(usage) = usage else {
         std::fs::write(place.path().join("end"), "").unwrap();
         run.wait().unwrap();
         return skip(NAME, "the program's group is not to be seen here");
@@ -118,22 +139,13 @@ fn room_is_kept_below_the_budget_of_a_program_on_swap() {
 #[test]
 fn a_killed_run_on_swap_is_tidied_up_by_the_next() {
     const NAME: &str = "extend_swap::a_killed_run_on_swap_is_tidied_up_by_the_next";
-    if !has(NAME, "python3") || !can_swap(NAME) {
-        return;
-    }
-    let (store, place) = (folder(), folder());
-    let mut run = start(store.path(), place.path());
-    let ready = place.path().join("ready");
-    wait_for(&ready);
-    let usage = usage_of(&std::fs::read_to_string(&ready).unwrap());
+    let Some(Resting { store, place: _place, mut run, usage }) = resting(NAME) else { return };
     let has_group = || usage.as_ref().is_some_and(|path| path.exists());
     signal(run.id(), "KILL");
     run.wait().unwrap();
     let start = Instant::now();
     loop {
-        let place = format!("{}:64MiB", store.path().display());
-        let (code, _, error) =
-            extend(&["--backend", "swap", "--dram", "64MiB"], Path::new(&place), &["true"]);
+        let (code, error) = run_true(store.path());
         assert_eq!(code, 0, "{error}");
         if !has_group() && std::fs::read_dir(store.path()).unwrap().count() == 0 {
             return;

@@ -66,7 +66,6 @@ impl Engine {
     /// # Errors
     /// The child's messages cannot be read.
     pub(super) fn forked(&mut self, descriptor: Descriptor) -> Result<(), Errno> {
-        let userfault = self.userfault.of_child(descriptor);
         let space = self.space.clone();
         let mut table = self.table.prefix(space.pages_end());
         for page in space.regions().iter().flat_map(Region::pages) {
@@ -90,10 +89,21 @@ impl Engine {
                 }
             }
         }
+        self.add_child(descriptor, space, table)
+    }
+
+    /// A process that has this memory, and all that its table says, is served from now on.
+    fn add_child(&mut self, descriptor: Descriptor, space: Space, table: Table) -> Result<(), Errno> {
         self.last_child += 1;
-        let number = self.last_child;
-        let mut child =
-            Child { number, userfault, space, table, pages: 0, messages_due: true, parked: VecDeque::new() };
+        let mut child = Child {
+            number: self.last_child,
+            userfault: self.userfault.of_child(descriptor),
+            space,
+            table,
+            pages: 0,
+            messages_due: true,
+            parked: VecDeque::new(),
+        };
         self.give_staged(&mut child)?;
         self.children.push(child);
         self.stats.set(Stat::Children, self.children.len() as u64);
@@ -405,19 +415,7 @@ impl Engine {
                 self.hold_for(&child.space, &mut table, page, Some(cell));
             }
         }
-        self.last_child += 1;
-        let mut grandchild = Child {
-            number: self.last_child,
-            userfault: self.userfault.of_child(descriptor),
-            space: child.space.clone(),
-            table,
-            pages: 0,
-            messages_due: true,
-            parked: VecDeque::new(),
-        };
-        self.give_staged(&mut grandchild)?;
-        self.children.push(grandchild);
-        Ok(())
+        self.add_child(descriptor, child.space.clone(), table)
     }
 
     /// A child that has ended, or has become another program, needs its slots no longer. The kernel says so

@@ -182,10 +182,7 @@ impl Engine {
                     piece *= 2;
                 }
                 // An event waits to be read: the block may be gone. What was moved is sorted out.
-                Err(Errno::AGAIN) => {
-                    self.messages_due = true;
-                    return;
-                }
+                Err(Errno::AGAIN) => return,
                 // Memory of two kinds, one of which may be taken: the border is found by halving.
                 Err(Errno::INVAL) if piece > PAGE => piece = (piece / PAGE / 2) * PAGE,
                 // Locked or read-only: this one stays.

@@ -233,34 +233,51 @@ fn pager_metrics(processes: &[Process]) -> String {
     for stat in shown().filter(|&stat| kind(stat) != Kind::Mark) {
         let kind = kind(stat);
         let base = stat.name().trim_end_matches("_bytes").trim_end_matches("_ns");
-        let (family, suffix, type_name) = match kind {
-            Kind::Counter => (format!("overdrive_extend_{base}"), "_total", "counter"),
-            Kind::Pages | Kind::Bytes => (format!("overdrive_extend_{base}_bytes"), "", "gauge"),
-            Kind::Nanoseconds => (format!("overdrive_extend_{base}_seconds"), "", "gauge"),
-            Kind::Number | Kind::Mark => (format!("overdrive_extend_{base}"), "", "gauge"),
+        let (name, type_name, unit) = match kind {
+            Kind::Counter => (format!("overdrive_extend_{base}"), COUNTER, None),
+            Kind::Pages | Kind::Bytes => (format!("overdrive_extend_{base}_bytes"), GAUGE, Some("bytes")),
+            Kind::Nanoseconds => (format!("overdrive_extend_{base}_seconds"), GAUGE, Some("seconds")),
+            Kind::Number | Kind::Mark => (format!("overdrive_extend_{base}"), GAUGE, None),
         };
-        let _ = writeln!(text, "# TYPE {family} {type_name}");
-        match kind {
-            Kind::Pages | Kind::Bytes => drop(writeln!(text, "# UNIT {family} bytes")),
-            Kind::Nanoseconds => drop(writeln!(text, "# UNIT {family} seconds")),
-            Kind::Counter | Kind::Number | Kind::Mark => {}
-        }
-        for process in processes {
+        let samples = processes.iter().map(|process| {
             let value = process.get(stat);
             let value = match kind {
                 Kind::Pages => (value * PAGE).to_string(),
                 Kind::Nanoseconds => format!("{}", value as f64 / 1e9),
                 _ => value.to_string(),
             };
-            let (pid, name) = (process.pid, escape(&process.name));
-            let _ = writeln!(text, "{family}{suffix}{{pid=\"{pid}\",program=\"{name}\"}} {value}");
-        }
+            (process.pid, process.name.as_str(), value)
+        });
+        text += &family(&name, type_name, unit, samples);
+    }
+    text
+}
+
+/// The types of families.
+pub(super) const COUNTER: &str = "counter";
+pub(super) const GAUGE: &str = "gauge";
+
+/// A family of OpenMetrics: its type and unit, and a sample for each process and program.
+pub(super) fn family<'a>(
+    name: &str,
+    type_name: &str,
+    unit: Option<&str>,
+    samples: impl IntoIterator<Item = (u32, &'a str, String)>,
+) -> String {
+    let mut text = format!("# TYPE {name} {type_name}\n");
+    if let Some(unit) = unit {
+        let _ = writeln!(text, "# UNIT {name} {unit}");
+    }
+    let suffix = if type_name == COUNTER { "_total" } else { "" };
+    for (pid, program, value) in samples {
+        let program = escape(program);
+        let _ = writeln!(text, "{name}{suffix}{{pid=\"{pid}\",program=\"{program}\"}} {value}");
     }
     text
 }
 
 /// A label's value: backslash, quote and line end escaped.
-pub(super) fn escape(text: &str) -> String {
+fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 

@@ -2,7 +2,7 @@
 //! that keeps room, which lie in a file in the run's directory.
 
 use super::ahead::{ROOM_FILE, RoomCounter, RoomCounters};
-use super::show::{escape, short};
+use super::show::{COUNTER, GAUGE, family, short};
 use overdrive_sys::memory_group::{GroupCounters, counters_at};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -126,44 +126,32 @@ pub(super) fn table(first: &[SwapRun], second: &[SwapRun], time: Duration) -> St
 }
 
 /// OpenMetrics text, without its end: a family for each figure, a sample for each run.
-pub(super) fn metrics(runs: &[SwapRun]) -> String {
+pub(super) fn metrics<'a>(runs: &'a [SwapRun]) -> String {
     let mut text = String::new();
-    let mut family = |name: &str, kind: &str, unit: Option<&str>, of: &dyn Fn(&SwapRun) -> Option<f64>| {
-        let samples: Vec<_> = runs.iter().filter_map(|run| Some((run, of(run)?))).collect();
-        if samples.is_empty() {
-            return;
-        }
-        let name = format!("overdrive_extend_swap_{name}");
-        let _ = writeln!(text, "# TYPE {name} {kind}");
-        if let Some(unit) = unit {
-            let _ = writeln!(text, "# UNIT {name} {unit}");
-        }
-        let suffix = if kind == "counter" { "_total" } else { "" };
-        for (run, value) in samples {
-            let _ = writeln!(
-                text,
-                "{name}{suffix}{{pid=\"{}\",program=\"{}\"}} {value}",
-                run.pid,
-                escape(&run.program)
-            );
-        }
-    };
+    let mut figure =
+        |name: &str, type_name: &str, unit: Option<&str>, of: &dyn Fn(&SwapRun) -> Option<f64>| {
+            let sample = |run: &'a SwapRun| Some((run.pid, run.program.as_str(), of(run)?.to_string()));
+            let samples: Vec<_> = runs.iter().filter_map(sample).collect();
+            if !samples.is_empty() {
+                text += &family(&format!("overdrive_extend_swap_{name}"), type_name, unit, samples);
+            }
+        };
     let number = |value: Option<u64>| value.map(|value| value as f64);
-    family("limit_bytes", "gauge", Some("bytes"), &|run| number(run.group.limit_bytes));
-    family("resident_bytes", "gauge", Some("bytes"), &|run| number(run.group.usage_bytes));
-    family("room_bytes", "gauge", Some("bytes"), &|run| number(run.room_bytes()));
-    family("swapped_bytes", "gauge", Some("bytes"), &|run| number(run.group.swap_bytes));
-    family("major_faults", "counter", None, &|run| number(run.group.major_faults));
-    family("direct_stalls", "counter", None, &|run| number(run.group.limit_hits));
-    family("written_bytes", "counter", Some("bytes"), &|run| number(run.group.swapped_out_bytes));
-    family("oom_kills", "counter", None, &|run| number(run.group.oom_kills));
+    figure("limit_bytes", GAUGE, Some("bytes"), &|run| number(run.group.limit_bytes));
+    figure("resident_bytes", GAUGE, Some("bytes"), &|run| number(run.group.usage_bytes));
+    figure("room_bytes", GAUGE, Some("bytes"), &|run| number(run.room_bytes()));
+    figure("swapped_bytes", GAUGE, Some("bytes"), &|run| number(run.group.swap_bytes));
+    figure("major_faults", COUNTER, None, &|run| number(run.group.major_faults));
+    figure("direct_stalls", COUNTER, None, &|run| number(run.group.limit_hits));
+    figure("written_bytes", COUNTER, Some("bytes"), &|run| number(run.group.swapped_out_bytes));
+    figure("oom_kills", COUNTER, None, &|run| number(run.group.oom_kills));
     let ahead = |counter: RoomCounter| move |run: &SwapRun| number(run.counted_ahead(counter));
-    family("freed_ahead_bytes", "counter", Some("bytes"), &ahead(RoomCounter::Freed));
-    family("ahead_slices", "counter", None, &ahead(RoomCounter::Slices));
-    family("ahead_seconds", "counter", Some("seconds"), &|run| {
+    figure("freed_ahead_bytes", COUNTER, Some("bytes"), &ahead(RoomCounter::Freed));
+    figure("ahead_slices", COUNTER, None, &ahead(RoomCounter::Slices));
+    figure("ahead_seconds", COUNTER, Some("seconds"), &|run| {
         run.counted_ahead(RoomCounter::Time).map(|ns| ns as f64 / 1e9)
     });
-    family("ahead_fruitless", "counter", None, &ahead(RoomCounter::Fruitless));
+    figure("ahead_fruitless", COUNTER, None, &ahead(RoomCounter::Fruitless));
     text
 }
 

@@ -170,7 +170,7 @@ impl World {
             engine.staging,
             (&engine.waiting, &engine.parked, &engine.dirty, &engine.free_runs, &engine.runs),
             (&engine.soft, &engine.pool, &engine.io.parts),
-            (&engine.landed, &engine.free_landing, engine.messages_due, engine.stuck, engine.leaving),
+            (&engine.landed, &engine.free_landing, engine.stuck, engine.leaving),
             engine
                 .loads
                 .iter()
