@@ -58,7 +58,7 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
         plan.announcement().lines().for_each(say);
     }
     let started = Instant::now();
-    let room = site.keep_room(&folder, flags.quiet)?;
+    let room = site.keep_room(&folder, flags)?;
     let status = start_and_wait(flags, &plan, &folder, &site, &relay);
     drop(room);
     let elapsed = started.elapsed();
@@ -181,13 +181,17 @@ impl Site {
         Ok(Self { group: Some(group), swap: Some(swap) })
     }
 
-    /// Keeps room below the budget from now on, where the kernel allows it; says so where it does not.
-    fn keep_room(&self, folder: &RunFolder, quiet: bool) -> Result<Option<KeptRoom>> {
+    /// Keeps room below the budget from now on, where it is wanted and the kernel allows it; says so where it
+    /// does not.
+    fn keep_room(&self, folder: &RunFolder, flags: &ExtendFlags) -> Result<Option<KeptRoom>> {
         let Some(group) = &self.group else { return Ok(None) };
         swap_run::note_group(&folder.path, group.path())
             .with_context(|| folder.path.display().to_string())?;
+        if flags.no_room_ahead {
+            return Ok(None);
+        }
         let room = KeptRoom::start(group, &folder.path);
-        if let (Err(why), false) = (&room, quiet) {
+        if let (Err(why), false) = (&room, flags.quiet) {
             say(&format!("the program's threads make room themselves: {why}"));
         }
         Ok(room.ok())

@@ -53,6 +53,10 @@ pub(crate) struct ExtendFlags {
     /// many times that on one without; backend pager)
     #[arg(long)]
     pub(crate) encrypt: bool,
+    /// Leave it to the program's threads to make room below the budget, as on the kernel's swap alone: to
+    /// compare with, or where the processors have nothing to spare (backend swap)
+    #[arg(long)]
+    pub(crate) no_room_ahead: bool,
     /// Write the final counters to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
