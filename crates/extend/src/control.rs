@@ -38,6 +38,12 @@ pub struct Counters {
     pub waits: u64,
     /// To a failing SSD.
     pub lost_pages: u64,
+    /// Evicted and in DRAM compressed: what it is when it is not.
+    pub compressed_bytes: u64,
+    /// The DRAM that this takes.
+    pub compressed_dram_bytes: u64,
+    /// How often writing had to wait for the day's limit.
+    pub writes_paced: u64,
 }
 
 /// The way to a running engine, for any thread.
@@ -99,6 +105,9 @@ impl Control {
             loads: get(Stat::Loads),
             waits: get(Stat::DirectStalls),
             lost_pages: get(Stat::Lost),
+            compressed_bytes: get(Stat::Compressed) * PAGE,
+            compressed_dram_bytes: get(Stat::CompressedDram) * PAGE,
+            writes_paced: get(Stat::WritesPaced),
         }
     }
 }

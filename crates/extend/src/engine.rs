@@ -2,8 +2,9 @@
 
 use crate::control::{Control, Counters};
 use crate::region::{Region, RegionError};
-use overdrive_pager::engine::{Config, Engine as Pager, EngineError};
+use overdrive_pager::engine::{Config, Engine as Pager, EngineError, WRITES_PER_DAY_MIN};
 use overdrive_pager::pool::Compress;
+use overdrive_pager::seal::Seal;
 use overdrive_pager::stats::Stats;
 use overdrive_sys::file::create_unnamed;
 use overdrive_sys::pageable::Plain;
@@ -36,7 +37,12 @@ pub struct Options {
     pub memory_bytes_max: u64,
     /// Whether cold pages are kept compressed in DRAM before they go to the SSD; where it pays unless told.
     pub compress: Compress,
-    /// The most that is written to the SSD in any 24 hours; what needs more waits. No limit unless told.
+    /// Whether what is written to the SSD is encrypted, with a key that ends with the engine; not unless
+    /// told.
+    /// The key lies in locked memory: two pages of it.
+    pub encrypt: bool,
+    /// The most that is written to the SSD in any 24 hours, at least 1 GiB; what needs more waits. No limit
+    /// unless told.
     pub writes_per_day_bytes: Option<u64>,
 }
 
@@ -50,6 +56,7 @@ impl Options {
             store_bytes,
             memory_bytes_max: MEMORY_MAX,
             compress: Compress::Auto,
+            encrypt: false,
             writes_per_day_bytes: None,
         }
     }
@@ -69,6 +76,9 @@ pub enum StartError {
     /// The kernel or the options do not allow it.
     #[error(transparent)]
     Pager(#[from] EngineError),
+    /// The key to encrypt with cannot be made, or not be kept in memory.
+    #[error("a key that stays in memory: {0}")]
+    Key(Errno),
     /// No thread for it.
     #[error("starting a thread: {0}")]
     Thread(io::Error),
@@ -102,6 +112,8 @@ impl Engine {
     /// # Errors
     /// [`StartError`] names what is missing.
     pub fn start(options: Options) -> Result<Self, StartError> {
+        check_writes(options.writes_per_day_bytes)?;
+        let seal = options.encrypt.then(Seal::with_new_key).transpose().map_err(StartError::Key)?;
         let store = create_unnamed(&options.folder, options.store_bytes)
             .map_err(|source| StartError::Store { folder: options.folder, source })?;
         let mut pager = Pager::new(Config {
@@ -114,7 +126,7 @@ impl Engine {
             spin: SPIN,
             stats: Stats::default(),
             compress: options.compress,
-            seal: None,
+            seal,
             store_faults: None,
             writes_per_day_bytes: options.writes_per_day_bytes,
             notify: None,
@@ -147,6 +159,21 @@ impl Engine {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.running.control.counters()
+    }
+}
+
+/// As `overdrive extend` demands it too.
+///
+/// # Errors
+/// Less than a program can go on with.
+pub fn check_writes(per_day_bytes: Option<u64>) -> Result<(), EngineError> {
+    match per_day_bytes {
+        Some(given_bytes) if given_bytes < WRITES_PER_DAY_MIN => Err(EngineError::TooSmall {
+            what: "what may be written to the SSD in a day",
+            given_bytes,
+            wanted_bytes: WRITES_PER_DAY_MIN,
+        }),
+        _ => Ok(()),
     }
 }
 

@@ -47,7 +47,7 @@ mod engine;
 mod region;
 
 pub use control::{Counters, HintError};
-pub use engine::{Engine, Options, StartError};
+pub use engine::{Engine, Options, StartError, check_writes};
 pub use overdrive_pager::pool::Compress;
 pub use overdrive_sys::pageable::Plain;
 pub use region::{Pin, Region, RegionError};

@@ -6,8 +6,9 @@
 use overdrive_base::rng::Rng;
 use overdrive_extend::{Compress, Engine, Options, Region, RegionError, StartError};
 use overdrive_sys::page_map::PageMap;
+use std::collections::HashSet;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
@@ -30,11 +31,15 @@ fn scratch() -> tempfile::TempDir {
 
 /// An engine; `None` where the kernel does not permit it.
 fn start(name: &str, folder: &Path, compress: Compress) -> Option<Engine> {
+    start_with(name, folder, |options| options.compress = compress)
+}
+
+fn start_with(name: &str, folder: &Path, change: impl FnOnce(&mut Options)) -> Option<Engine> {
     let mut options = Options::new(folder, DRAM as u64, (8 * DRAM) as u64);
-    options.compress = compress;
+    change(&mut options);
     match Engine::start(options) {
         Ok(engine) => Some(engine),
-        Err(StartError::Pager(error)) => {
+        Err(error @ (StartError::Pager(_) | StartError::Key(_))) => {
             skip(name, &error.to_string());
             None
         }
@@ -102,6 +107,37 @@ fn a_region_of_four_times_its_dram_keeps_its_content() {
     }
 }
 
+/// What lies in the one file without a name that this process has in the folder.
+fn store(folder: &Path) -> Vec<u8> {
+    let folder = folder.canonicalize().unwrap();
+    let files = std::fs::read_dir("/proc/self/fd").unwrap().flatten().map(|entry| entry.path());
+    let in_folder = |file: &PathBuf| std::fs::read_link(file).is_ok_and(|to| to.starts_with(&folder));
+    let files: Vec<_> = files.filter(in_folder).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    std::fs::read(&files[0]).unwrap()
+}
+
+#[test]
+fn what_is_on_the_store_can_be_read_there_unless_it_is_encrypted() {
+    const NAME: &str = "what_is_on_the_store_can_be_read_there_unless_it_is_encrypted";
+    for encrypt in [false, true] {
+        let folder = scratch();
+        let change = |options: &mut Options| (options.encrypt, options.compress) = (encrypt, Compress::Off);
+        let Some(engine) = start_with(NAME, folder.path(), change) else { return };
+        let mut region = engine.region::<u64>(WORDS).unwrap();
+        fill(&mut region);
+        check(&region);
+        let counters = engine.counters();
+        assert!(counters.stored_bytes >= (2 * DRAM) as u64 && counters.loads > 0, "{counters:?}");
+        assert_eq!((counters.lost_pages, counters.compressed_bytes), (0, 0), "{counters:?}");
+        let firsts: HashSet<u64> = region.iter().step_by(PAGE_WORDS).copied().collect();
+        let store = store(folder.path());
+        let first = |slot: &[u8]| u64::from_ne_bytes(slot[..8].try_into().unwrap());
+        let open = store.chunks_exact(4096).filter(|slot| firsts.contains(&first(slot))).count();
+        assert!(if encrypt { open == 0 } else { open > 1000 }, "{open} pages in the open");
+    }
+}
+
 #[test]
 fn what_is_pinned_stays_in_place_and_hints_are_followed() {
     const NAME: &str = "what_is_pinned_stays_in_place_and_hints_are_followed";
@@ -158,6 +194,10 @@ fn what_cannot_be_had_is_an_error() {
     let Some(engine) = start(NAME, folder.path(), Compress::Off) else { return };
     let small = Engine::start(Options::new(folder.path(), 1, DRAM as u64)).unwrap_err();
     assert!(small.to_string().contains("the budget is 1 bytes"), "{small}");
+    let mut options = Options::new(folder.path(), DRAM as u64, DRAM as u64);
+    options.writes_per_day_bytes = Some(1 << 20);
+    let few = Engine::start(options).unwrap_err();
+    assert!(few.to_string().contains("in a day is 1048576 bytes, at least 1073741824"), "{few}");
     assert!(matches!(engine.region::<u64>(0), Err(RegionError::New { .. })));
     assert!(matches!(engine.region::<u64>(usize::MAX), Err(RegionError::New { .. })));
     let pins = {

@@ -43,6 +43,9 @@ pub use hints::Hints;
 pub use notice::{Notice, ReadFailure};
 pub use store_faults::StoreFaults;
 
+/// Below this a day has too few writes for anything.
+pub const WRITES_PER_DAY_MIN: u64 = 1 << 30;
+
 /// Landing slots, and the pages each takes: what one read can bring.
 const LANDING_SLOTS: u32 = 64;
 const LANDING_PAGES: u32 = 16;
@@ -82,7 +85,8 @@ pub struct Config {
     pub seal: Option<Seal>,
     /// Makes the store fail on purpose, to show what happens then.
     pub store_faults: Option<StoreFaults>,
-    /// The most that is written to the store in any 24 hours; what needs more waits.
+    /// The most that is written to the store in any 24 hours; what needs more waits. Programs stand still
+    /// with less than [`WRITES_PER_DAY_MIN`].
     pub writes_per_day_bytes: Option<u64>,
     /// Is told what whoever runs the program should hear of. Called by the thread that serves faults: it must
     /// not wait for anything.

@@ -47,6 +47,14 @@ impl Seal {
         Ok(Self { ciphers })
     }
 
+    /// With a key that is made here, that nobody else has and that ends with this process.
+    ///
+    /// # Errors
+    /// As [`Secret::random`].
+    pub fn with_new_key() -> Result<Self, Errno> {
+        Self::new(&Secret::random()?)
+    }
+
     /// The addresses it lives at.
     pub(crate) fn extent(&self) -> Range<u64> {
         self.ciphers.extent()

@@ -4,14 +4,14 @@
 //! refused, not followed.
 
 use crate::fork;
-use crate::setup::Setup;
+use crate::options::{self, OvermemOptions, Refused};
+use crate::setup::{Setup, Wishes};
+use crate::{ALLOCATOR, NO_ADDRESSES};
 use overdrive_extend::control::{Control, pages_of, unpin};
 use overdrive_pager::engine::Hints;
 use overdrive_pager::stats::Stats;
 use overdrive_sys::{Errno, pageable};
-use std::ffi::{CStr, OsStr};
 use std::os::raw::{c_char, c_int, c_void};
-use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, OnceLock};
 
 static RUNNING: OnceLock<Control> = OnceLock::new();
@@ -40,7 +40,7 @@ fn negative_errno() -> c_int {
 /// Starts the engine in a program that was not started by `overdrive extend`; does nothing where it runs.
 ///
 /// # Safety
-/// `folder` is a string that ends with a zero byte; `message` has room for `message_bytes` bytes or is null.
+/// `folder` is null or ends with a zero byte; `message` has room for `message_bytes` bytes or is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn overmem_start(
     folder: *const c_char,
@@ -49,17 +49,68 @@ pub unsafe extern "C" fn overmem_start(
     message: *mut c_char,
     message_bytes: usize,
 ) -> c_int {
+    let wishes = || {
+        // SAFETY: the caller's promise.
+        let folder = unsafe { options::path(folder) }.ok_or((-libc::EINVAL, "no folder".to_owned()))?;
+        Ok(Wishes::new(folder, dram_bytes, store_bytes))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { start(wishes, message, message_bytes) }
+}
+
+/// Starts the engine with all that can be asked for; does nothing where it runs.
+///
+/// # Safety
+/// `options` is null or has as many bytes as its first field says, its `folder` is null or ends with a zero
+/// byte; `message` has room for `message_bytes` bytes or is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn overmem_start_with(
+    options: *const OvermemOptions,
+    message: *mut c_char,
+    message_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller's promise, for both.
+    unsafe { start(|| options::read(options), message, message_bytes) }
+}
+
+/// 0, or the errno with the line that goes with it.
+///
+/// # Safety
+/// `message` has room for `message_bytes` bytes or is null.
+unsafe fn start(
+    wishes: impl FnOnce() -> Result<Wishes, Refused>,
+    message: *mut c_char,
+    message_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let refuse = |errno: c_int, text: &str| unsafe {
+        put(text, message, message_bytes);
+        errno
+    };
+    // Neither has memory for anything more.
+    if fork::is_child() {
+        let text = "this is a child of a process with an engine; wanted the start after exec, or before any";
+        return refuse(-libc::ENOTSUP, text);
+    }
+    if !ALLOCATOR.is_there() {
+        return refuse(-libc::ENOTSUP, NO_ADDRESSES);
+    }
     let _one = STARTING.lock();
     if running().is_some() {
         return 0;
     }
-    if folder.is_null() {
-        return -libc::EINVAL;
+    let start = |wishes| Setup::of_program(wishes).and_then(Setup::start);
+    match wishes().and_then(|wishes| start(wishes).map_err(|text| (-libc::ENOTSUP, text))) {
+        Ok(()) => 0,
+        Err((errno, text)) => refuse(errno, &text),
     }
-    // SAFETY: the caller's promise.
-    let folder = OsStr::from_bytes(unsafe { CStr::from_ptr(folder) }.to_bytes());
-    let outcome = Setup::of_program(folder.into(), dram_bytes, store_bytes).and_then(Setup::start);
-    let Err(text) = outcome else { return 0 };
+}
+
+/// As much of a line as fits, with a zero byte.
+///
+/// # Safety
+/// `message` has room for `message_bytes` bytes or is null.
+unsafe fn put(text: &str, message: *mut c_char, message_bytes: usize) {
     let length = text.len().min(message_bytes.saturating_sub(1));
     if !message.is_null() && message_bytes > 0 {
         // SAFETY: the caller's promise; one byte more than the text fits.
@@ -68,7 +119,6 @@ pub unsafe extern "C" fn overmem_start(
             message.add(length).write(0);
         }
     }
-    -libc::ENOTSUP
 }
 
 /// Whether an engine serves this process.
@@ -137,6 +187,9 @@ pub struct OvermemStats {
     loads: u64,
     waits: u64,
     lost_pages: u64,
+    compressed_bytes: u64,
+    compressed_dram_bytes: u64,
+    writes_paced: u64,
 }
 
 /// The counters as they stand, as many bytes of them as fit.
@@ -160,6 +213,9 @@ pub unsafe extern "C" fn overmem_stats(stats: *mut OvermemStats, bytes: usize) -
         loads: counters.loads,
         waits: counters.waits,
         lost_pages: counters.lost_pages,
+        compressed_bytes: counters.compressed_bytes,
+        compressed_dram_bytes: counters.compressed_dram_bytes,
+        writes_paced: counters.writes_paced,
     };
     let length = bytes.min(size_of::<OvermemStats>());
     // SAFETY: the caller's promise; no more than what is there is read.

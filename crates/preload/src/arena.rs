@@ -47,6 +47,14 @@ impl ArenaAllocator {
         self.with(|state| state.base as u64..state.base as u64 + BYTES as u64)
     }
 
+    /// From now on children do not get its memory: they have no engine and no use for its tables. Nothing can
+    /// be allocated in them.
+    pub(crate) fn leave_out_of_children(&self) {
+        let extent = self.extent();
+        // SAFETY: the advice concerns exactly our own mapping.
+        unsafe { libc::madvise(extent.start as *mut _, BYTES, libc::MADV_DONTFORK) };
+    }
+
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
         while self.locked.swap(true, Ordering::Acquire) {
             std::hint::spin_loop();
@@ -93,9 +101,6 @@ impl State {
         if base == libc::MAP_FAILED {
             return false;
         }
-        // Children have no engine and no use for its tables.
-        // SAFETY: the advice concerns exactly this mapping.
-        unsafe { libc::madvise(base, BYTES, libc::MADV_DONTFORK) };
         self.base = base.cast();
         true
     }

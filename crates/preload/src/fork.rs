@@ -7,6 +7,7 @@
 //! child needs nobody any more. A child that closes what it does not know loses it; those of the first thread
 //! are then ended by the death signal of their parent, which for others would come with the end of a thread.
 
+use crate::ALLOCATOR;
 use overdrive_pager::stats::{Stat, Stats};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -32,11 +33,13 @@ pub(crate) fn is_child() -> bool {
     IS_CHILD.load(Ordering::Relaxed)
 }
 
-/// From now on children end with the engine, once the counters say that memory was taken over.
+/// From now on children know that they are such, do not get this library's own memory, and end with the
+/// engine once the counters say that memory was taken over.
 pub(crate) fn end_children_with(stats: Arc<Stats>) {
     if STATS.set(stats).is_ok() {
         // SAFETY: the handlers are functions of this library, which is never unloaded.
         unsafe { libc::pthread_atfork(Some(before), None, Some(in_child)) };
+        ALLOCATOR.leave_out_of_children();
     }
 }
 

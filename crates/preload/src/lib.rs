@@ -10,12 +10,16 @@ pub mod api;
 mod arena;
 mod fork;
 mod ground;
+mod options;
 mod setup;
 
 use arena::ArenaAllocator;
 
 #[global_allocator]
 static ALLOCATOR: ArenaAllocator = ArenaAllocator::new();
+
+/// Where the allocator has no addresses.
+const NO_ADDRESSES: &str = "no room for 16 GiB of addresses (ulimit -v, vm.overcommit_memory=2)";
 
 /// What the loader calls before the program's `main`.
 #[used]
@@ -25,9 +29,7 @@ static AT_LOAD: extern "C" fn() = at_load;
 extern "C" fn at_load() {
     if !ALLOCATOR.is_there() {
         if is_asked_for() {
-            refuse(
-                b"overdrive extend: no room for 16 GiB of addresses (ulimit -v, vm.overcommit_memory=2)\n",
-            );
+            refuse(NO_ADDRESSES);
         }
         return;
     }
@@ -35,7 +37,7 @@ extern "C" fn at_load() {
     let outcome = setup::Setup::parse(&text.to_string_lossy()).and_then(setup::Setup::start);
     if let Err(message) = outcome {
         // Going on without the engine would mean more memory than was allowed: the program does not start.
-        refuse(format!("overdrive extend: {message}\n").as_bytes());
+        refuse(&message);
     }
 }
 
@@ -45,10 +47,12 @@ fn is_asked_for() -> bool {
     !unsafe { libc::getenv(c"OVERDRIVE_EXTEND".as_ptr()) }.is_null()
 }
 
-/// Ends the process before the program has begun.
-fn refuse(line: &[u8]) -> ! {
-    // SAFETY: the bytes are valid for the call.
-    unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+/// Ends the process before the program has begun. Asks for no memory.
+fn refuse(why: &str) -> ! {
+    for piece in ["overdrive extend: ", why, "\n"] {
+        // SAFETY: the bytes are valid for the call.
+        unsafe { libc::write(2, piece.as_ptr().cast(), piece.len()) };
+    }
     // SAFETY: ends the process at once, without running what the program has registered: nothing of it
     // has run yet.
     unsafe { libc::_exit(2) }

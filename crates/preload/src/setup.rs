@@ -3,12 +3,12 @@
 use crate::{api, fork, ground};
 use overdrive_pager::engine::{Config, Engine, Notice, StoreFaults};
 use overdrive_pager::pool::Compress;
-use overdrive_pager::seal::{KEY_BYTES, Seal};
+use overdrive_pager::seal::Seal;
 use overdrive_pager::stats::Stats;
 use overdrive_sys::affinity::{allowed_cpus, pin_current_thread};
 use overdrive_sys::file::create_unnamed;
 use overdrive_sys::parts::Parts;
-use overdrive_sys::secret::Secret;
+use overdrive_sys::secret::fill_with_random;
 use overdrive_sys::signals;
 use overdrive_sys::volume::device_bytes;
 use std::fs::{File, OpenOptions};
@@ -28,6 +28,25 @@ pub(crate) const VARIABLE: &str = "OVERDRIVE_EXTEND";
 const MANAGED_BYTES_MAX: u64 = 256 << 30;
 /// About what a wake-up on another, idle processor costs in a virtual machine.
 const SPIN_US: u64 = 60;
+
+/// What a program that starts the engine itself can ask for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Wishes {
+    pub(crate) dir: PathBuf,
+    pub(crate) budget_bytes: u64,
+    pub(crate) store_bytes: u64,
+    pub(crate) compress: Compress,
+    pub(crate) encrypt: bool,
+    pub(crate) writes_per_day_bytes: Option<u64>,
+}
+
+impl Wishes {
+    /// The rest as it is mostly wanted.
+    pub(crate) fn new(dir: PathBuf, budget_bytes: u64, store_bytes: u64) -> Self {
+        let compress = Compress::Auto;
+        Self { dir, budget_bytes, store_bytes, compress, encrypt: false, writes_per_day_bytes: None }
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Setup {
@@ -90,22 +109,22 @@ impl Setup {
     }
 
     /// What a program asks for itself: nothing with a name stays in its folder.
-    pub(crate) fn of_program(dir: PathBuf, budget_bytes: u64, store_bytes: u64) -> Result<Self, String> {
-        if !dir.is_absolute() {
-            return Err(format!("{}: wanted an absolute path", dir.display()));
+    pub(crate) fn of_program(wishes: Wishes) -> Result<Self, String> {
+        if !wishes.dir.is_absolute() {
+            return Err(format!("{}: wanted an absolute path", wishes.dir.display()));
         }
         Ok(Self {
-            budget_bytes,
-            store_bytes,
-            dir,
+            budget_bytes: wishes.budget_bytes,
+            store_bytes: wishes.store_bytes,
+            dir: wishes.dir,
             counted: false,
             spin: Duration::from_micros(SPIN_US),
             avoid: Vec::new(),
-            compress: Compress::Auto,
-            encrypt: false,
+            compress: wishes.compress,
+            encrypt: wishes.encrypt,
             device: None,
             store_faults: None,
-            writes_per_day_bytes: None,
+            writes_per_day_bytes: wishes.writes_per_day_bytes,
         })
     }
 
@@ -295,19 +314,8 @@ fn stats_in(dir: &Path) -> Result<Stats, String> {
     Stats::create(&file).map_err(|error| told(&error))
 }
 
-/// Encryption with a key that is made here, is known to nobody else, and ends with this process.
 fn seal() -> Result<Seal, String> {
-    let told = |error: &dyn std::fmt::Display| format!("a key that stays in memory: {error}");
-    let mut key = Secret::new(|| [0; KEY_BYTES]).map_err(|errno| told(&errno))?;
-    fill_with_random(key.as_mut_slice()).map_err(|error| told(&error))?;
-    Seal::new(&key).map_err(|errno| told(&errno))
-}
-
-/// From the kernel; a few bytes, which it gives whole or not at all.
-fn fill_with_random(bytes: &mut [u8]) -> std::io::Result<()> {
-    // SAFETY: the buffer is valid for its length.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    if got == bytes.len() as isize { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    Seal::with_new_key().map_err(|errno| format!("a key that stays in memory: {errno}"))
 }
 
 /// Different in each process, so that nobody can prepare contents whose marks are equal.

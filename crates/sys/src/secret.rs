@@ -3,6 +3,7 @@
 
 use crate::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous, munmap};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -55,6 +56,33 @@ impl<T> Secret<T> {
         let start = self.place.as_ptr() as u64;
         start..start + self.bytes as u64
     }
+}
+
+impl<const BYTES: usize> Secret<[u8; BYTES]> {
+    /// Bytes that nobody else has: the kernel's random ones.
+    ///
+    /// # Errors
+    /// As [`Secret::new`], and ENOSYS where the kernel has none.
+    pub fn random() -> Result<Self, Errno> {
+        let mut secret = Self::new(|| [0; BYTES])?;
+        fill_with_random(secret.as_mut_slice())?;
+        Ok(secret)
+    }
+}
+
+/// Fills all of it with the kernel's random bytes.
+///
+/// # Errors
+/// ENOSYS where the kernel has none; what was filled by then stays.
+pub fn fill_with_random(mut bytes: &mut [u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match getrandom(&mut *bytes, GetRandomFlags::empty()) {
+            Ok(count) => bytes = &mut bytes[count..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }
 
 /// A frame of its own, below which [`overwrite_stack`] reaches.
@@ -150,6 +178,13 @@ mod tests {
             assert!(flags.split(' ').any(|word| word == flag), "{flag} wanted in {flags}");
         }
         assert_eq!(format!("{secret:?}"), "Secret");
+    }
+
+    #[test]
+    fn random_bytes_are_others_each_time() {
+        let [one, other] = [(); 2].map(|()| Secret::<[u8; 64]>::random().unwrap());
+        assert_ne!(*one, *other);
+        assert!(one.chunks_exact(16).all(|bytes| bytes != [0; 16]), "all of it is filled");
     }
 
     #[test]

@@ -45,6 +45,58 @@ fn compile(name: &str, source: &str, place: &Path, linked: bool) -> Option<PathB
     Some(program)
 }
 
+/// Runs `options.c` in a mode. What it says on standard error; `None` where it cannot run here.
+fn with_options(name: &str, mode: &str) -> Option<String> {
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let library = library();
+    let program = compile(name, "options.c", place.path(), true)?;
+    let mut run = Command::new("sh");
+    let limit = if mode == "narrow" { "ulimit -v 1000000; " } else { "" };
+    run.args(["-c", &format!("{limit}exec \"$0\" \"$@\"")]).arg(&program);
+    run.arg(place.path()).arg(mode).env("LD_LIBRARY_PATH", library.parent().unwrap());
+    let output = run.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if output.status.code() == Some(77) {
+        skip(name, &text);
+        return None;
+    }
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), &*text), (Some(0), "as asked"), "{mode}: {error}");
+    Some(error.into_owned())
+}
+
+#[test]
+fn a_c_programs_store_is_encrypted_when_it_asks_for_that() {
+    const NAME: &str = "a_c_programs_store_is_encrypted_when_it_asks_for_that";
+    for mode in ["plain", "encrypt"] {
+        if with_options(NAME, mode).is_none() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_c_program_chooses_how_pages_are_compressed() {
+    with_options("a_c_program_chooses_how_pages_are_compressed", "zstd");
+}
+
+#[test]
+fn a_c_program_that_limits_its_writes_waits_when_they_are_used_up() {
+    const NAME: &str = "a_c_program_that_limits_its_writes_waits_when_they_are_used_up";
+    let Some(error) = with_options(NAME, "writes") else { return };
+    assert!(error.contains("--max-writes-per-day") && error.lines().count() == 1, "{error}");
+}
+
+#[test]
+fn without_addresses_a_c_program_goes_on_without_an_engine() {
+    with_options("without_addresses_a_c_program_goes_on_without_an_engine", "narrow");
+}
+
+#[test]
+fn options_that_cannot_be_meant_start_nothing() {
+    with_options("options_that_cannot_be_meant_start_nothing", "wrong");
+}
+
 #[test]
 fn a_c_program_pins_advises_and_finds_what_it_wrote() {
     const NAME: &str = "a_c_program_pins_advises_and_finds_what_it_wrote";

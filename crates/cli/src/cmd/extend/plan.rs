@@ -7,6 +7,7 @@ use crate::exit::{Refused, refuse};
 use crate::flags::{BackendFlag, CompressFlag, ExtendFlags};
 use anyhow::{Context, Result};
 use overdrive_base::size::{MIB, format_size};
+use overdrive_pager::engine::WRITES_PER_DAY_MIN;
 use overdrive_sys::memory_group::{Place, Version};
 use overdrive_sys::page_io::PageIo;
 use overdrive_sys::secret::Secret;
@@ -17,9 +18,6 @@ use std::path::{Path, PathBuf};
 
 /// Below this neither the program's own pages nor the engine's find room.
 pub(crate) const DRAM_MIN: u64 = 32 * MIB;
-
-/// Below this a day has too few writes for anything.
-const WRITES_MIN: u64 = 1 << 30;
 
 const LIBRARY: &str = "libovermem.so";
 
@@ -79,10 +77,10 @@ impl Plan {
         };
         let program = Program::find(command)?;
         check_dram(dram_bytes)?;
-        if flags.max_writes_per_day.is_some_and(|bytes| bytes < WRITES_MIN) {
+        if flags.max_writes_per_day.is_some_and(|bytes| bytes < WRITES_PER_DAY_MIN) {
             refuse!(
                 "--max-writes-per-day: wanted at least {}: with less a program stands still",
-                format_size(WRITES_MIN)
+                format_size(WRITES_PER_DAY_MIN)
             );
         }
         let store = store_for(store, dram_bytes, flags)?;
