@@ -6,11 +6,17 @@ use overdrive_sys::uffd::PAGE;
 use overdrive_sys::{Errno, pageable, signals};
 use std::ops::Range;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 use thiserror::Error;
 
 /// Ranges to be read that wait at most.
 const WANTED_MAX: usize = 256;
+/// Read before the engine is told to keep it: less than it leaves unjudged in the smallest budget.
+const PIECE: u64 = 512 << 10;
+
+/// How often a thread looks whether the engine has heard it.
+const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
 /// A hint was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -74,12 +80,17 @@ impl Control {
         pageable::lock(range)
     }
 
-    /// The range is needed soon: it is read while the program goes on.
+    /// The range is needed soon: it is read while the program goes on, and leaves DRAM after what is there
+    /// by then.
     ///
     /// # Errors
     /// Too many hints wait already.
     pub fn will_need(&self, range: Range<u64>) -> Result<(), HintError> {
-        let queue = self.wanted.get_or_init(start_reader).as_ref().ok_or(HintError)?;
+        let queue = self
+            .wanted
+            .get_or_init(|| start_reader(Arc::downgrade(&self.hints)))
+            .as_ref()
+            .ok_or(HintError)?;
         queue.try_send(range).map_err(|_| HintError)
     }
 
@@ -128,12 +139,22 @@ pub fn unpin(range: &Range<u64>) -> Result<(), Errno> {
 }
 
 /// A thread that touches what is needed soon, as any thread of the program might.
-fn start_reader() -> Option<SyncSender<Range<u64>>> {
+fn start_reader(hints: Weak<Hints>) -> Option<SyncSender<Range<u64>>> {
     let (sender, receiver) = sync_channel::<Range<u64>>(WANTED_MAX);
     let work = move || {
         signals::block_all();
         while let Ok(range) = receiver.recv() {
-            pageable::bring_in(&range);
+            for start in (range.start..range.end).step_by(PIECE as usize) {
+                let piece = start..range.end.min(start.saturating_add(PIECE));
+                pageable::bring_in(&piece);
+                // Without the engine there is nothing to be read either.
+                let Some(engine) = hints.upgrade() else { return };
+                engine.warm(piece);
+                drop(engine);
+                while hints.upgrade().is_some_and(|engine| !engine.is_heard()) {
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+            }
         }
     };
     std::thread::Builder::new().name("overmem-reader".to_owned()).spawn(work).ok()?;

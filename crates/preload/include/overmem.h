@@ -74,7 +74,8 @@ int overmem_unmap(void *start, size_t bytes);
 int overmem_pin(const void *start, size_t bytes);
 int overmem_unpin(const void *start, size_t bytes);
 
-/* The range is needed soon: it is read while the program goes on. -EAGAIN when too many ranges wait already. */
+/* The range is needed soon: it is read while the program goes on, and leaves DRAM after what is
+ * there by then. -EAGAIN when too many ranges wait already. */
 int overmem_will_need(const void *start, size_t bytes);
 
 /* The range is not needed for a while: it leaves DRAM before what is in use. Its content stays. (Content that is

@@ -5,6 +5,7 @@ use crate::space::BLOCK_PAGES;
 use overdrive_sys::Errno;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -13,13 +14,16 @@ const HINTS_MAX: usize = 256;
 /// Blocks that one look moves at most, so that no fault waits long for it.
 const BLOCKS_AT_ONCE: u32 = 4096;
 
-/// How often a thread looks whether the engine has taken its memory over.
+/// How often a thread looks whether the engine has done what it waits for.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
 /// Where a program's threads leave hints and memory for the engine, which looks every few milliseconds.
 #[derive(Debug)]
 pub struct Hints {
     cold: Mutex<VecDeque<Range<u64>>>,
+    /// What was read because it is needed soon, until the engine has heard of it.
+    warm: Mutex<Option<Range<u64>>>,
+    is_warm: AtomicBool,
     given: Mutex<VecDeque<Given>>,
 }
 
@@ -34,6 +38,8 @@ impl Hints {
     fn new() -> Self {
         Self {
             cold: Mutex::new(VecDeque::with_capacity(HINTS_MAX)),
+            warm: Mutex::new(None),
+            is_warm: AtomicBool::new(false),
             given: Mutex::new(VecDeque::with_capacity(HINTS_MAX)),
         }
     }
@@ -66,6 +72,30 @@ impl Hints {
         has_room
     }
 
+    /// This range of addresses was brought in because it is needed soon: it goes after all that is there now.
+    /// One at a time: the next when [`Hints::is_heard`], so that what is brought in then does not drive this
+    /// out.
+    pub fn warm(&self, range: Range<u64>) {
+        let Ok(mut warm) = self.warm.lock() else { return };
+        *warm = Some(range);
+        self.is_warm.store(true, Ordering::Release);
+    }
+
+    /// Whether the engine has heard what is warm.
+    #[must_use]
+    pub fn is_heard(&self) -> bool {
+        !self.is_warm.load(Ordering::Acquire)
+    }
+
+    fn next_warm(&self) -> Option<Range<u64>> {
+        if self.is_heard() {
+            return None;
+        }
+        let range = self.warm.try_lock().ok()?.take();
+        self.is_warm.store(false, Ordering::Release);
+        range
+    }
+
     /// The next one, unless a thread of the program is at it: the engine waits for nobody.
     fn next(&self) -> Option<Range<u64>> {
         self.cold.try_lock().ok()?.pop_front()
@@ -80,6 +110,17 @@ impl Engine {
     /// Where the program may leave hints from now on.
     pub fn hints(&mut self) -> Arc<Hints> {
         Arc::clone(self.hints.get_or_insert_with(|| Arc::new(Hints::new())))
+    }
+
+    /// Puts behind all others what was read because it is needed soon: as nothing is known of it but that it
+    /// was not needed for long, it would be judged by that.
+    pub(super) fn keep_what_is_warm(&mut self) {
+        let Some(range) = self.hints.as_ref().and_then(|hints| hints.next_warm()) else { return };
+        for pages in self.space.pages_in(&range) {
+            for block in pages.start / BLOCK_PAGES..pages.end.div_ceil(BLOCK_PAGES) {
+                self.queues.again_later(block);
+            }
+        }
     }
 
     /// Follows the hints that came.

@@ -102,6 +102,7 @@ impl Engine {
 
     /// Looks at the process, if it is time.
     pub(super) fn look_around(&mut self) {
+        self.keep_what_is_warm();
         let Some(mut takeover) = self.takeover.take() else { return self.take_hints() };
         if takeover.looked.elapsed() >= TICK {
             takeover.looked = Instant::now();
