@@ -221,8 +221,14 @@ pub struct GroupCounters {
     pub limit_hits: Option<u64>,
     /// Faults that read a page.
     pub major_faults: Option<u64>,
-    /// What was written to swap, in bytes; version 1 does not tell.
+    /// What was written to swap, in bytes; version 2 tells, after Linux 6.12.
     pub swapped_out_bytes: Option<u64>,
+    /// How often there was no room in swap for a page of its; version 2 tells.
+    pub swap_refusals: Option<u64>,
+    /// The most that was ever in swap, in bytes; version 2 tells, from Linux 6.5 on.
+    pub swap_max_bytes: Option<u64>,
+    /// The most that was ever charged or in swap, in bytes; version 1 tells.
+    pub with_swap_max_bytes: Option<u64>,
     /// Processes the kernel killed because nothing could be reclaimed.
     pub oom_kills: Option<u64>,
 }
@@ -458,6 +464,9 @@ fn counters_of(path: &Path, version: Version) -> GroupCounters {
             limit_hits: number("memory.failcnt"),
             major_faults: keyed("memory.stat", "total_pgmajfault"),
             swapped_out_bytes: None,
+            swap_refusals: None,
+            swap_max_bytes: None,
+            with_swap_max_bytes: number("memory.memsw.max_usage_in_bytes"),
             oom_kills: keyed("memory.oom_control", "oom_kill"),
         },
         Version::V2 => GroupCounters {
@@ -468,6 +477,9 @@ fn counters_of(path: &Path, version: Version) -> GroupCounters {
             limit_hits: keyed("memory.events", "max"),
             major_faults: keyed("memory.stat", "pgmajfault"),
             swapped_out_bytes: keyed("memory.stat", "pswpout").map(|pages| pages * 4096),
+            swap_refusals: keyed("memory.swap.events", "fail"),
+            swap_max_bytes: number("memory.swap.peak"),
+            with_swap_max_bytes: None,
             oom_kills: keyed("memory.events", "oom_kill"),
         },
     }

@@ -73,3 +73,17 @@ wait "$runner" 2>/dev/null
 overdrive extend --backend swap --dram 48MiB --store /mnt:128MiB -- true 2>/tmp/said
 equal "after a killed run the next one works" 0 $?
 nothing_left "after that"
+
+run 48000
+touch /tmp/go
+wait "$runner"
+equal "a program that fills swap as well is killed" 137 $?
+contains "which is told" "a process of the program was killed by the kernel for want of memory" "$(cat /tmp/said)"
+contains "with what would do" "wanted --store /mnt:256MiB or more" "$(cat /tmp/said)"
+# Linux 6.1 keeps no record of how much was in swap at most.
+if [ "$(uname -r | cut -d . -f 2)" -ge 5 ]; then
+    contains "and why" "48 MiB of DRAM and 128 MiB of swap were full" "$(cat /tmp/said)"
+fi
+load /tmp/stats.json
+equal "and counted" 1 "$(value swap.oom_kills)"
+nothing_left "and then"

@@ -68,6 +68,9 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     // Taken down first, whatever went wrong: nothing may be left behind.
     let down = site.take_down();
     let status = status?;
+    if let Some(why) = on_swap.as_ref().and_then(|run| run.want_of_memory(&plan.store)) {
+        say(&why);
+    }
     let lost: u64 = counters.iter().map(|process| process.get(Stat::Lost)).sum();
     if lost > 0 {
         say(&format!("{lost} pages were lost to the store; wanted another drive"));

@@ -32,20 +32,27 @@ fn resting(test: &str) -> Option<Resting> {
     Some(Resting { store, place, run, usage })
 }
 
-/// A program that takes twice its budget, says so, and rests until it is told to end.
+/// A program that takes twice its budget, says so, and rests until it is told to end. Told to look through its
+/// memory, it says whether all of it is as it was.
 fn start(store: &Path, place: &Path) -> Child {
-    let script = "import os, sys, time\n\
+    let script = "import os, sys, time, zlib\n\
+         def say(name, text):\n\
+         \x20   open(name + '.new', 'w').write(text)\n\
+         \x20   os.rename(name + '.new', name)\n\
          blocks = [os.urandom(1 << 20) for _ in range(128)]\n\
-         open(sys.argv[1] + '.new', 'w').write(str(os.getpid()))\n\
-         os.rename(sys.argv[1] + '.new', sys.argv[1])\n\
-         while not os.path.exists(sys.argv[2]): time.sleep(0.02)\n";
+         sums = [zlib.crc32(block) for block in blocks]\n\
+         say(sys.argv[1], str(os.getpid()))\n\
+         while not os.path.exists(sys.argv[2]):\n\
+         \x20   time.sleep(0.02)\n\
+         \x20   if os.path.exists(sys.argv[3]) and not os.path.exists(sys.argv[3] + 'ed'):\n\
+         \x20       say(sys.argv[3] + 'ed', str(sums == [zlib.crc32(block) for block in blocks]))\n";
     let mut run = Command::new(env!("CARGO_BIN_EXE_overdrive"));
     run.args(["extend", "--quiet", "--backend", "swap", "--dram", "64MiB", "--stats"]);
     run.arg(place.join("stats"))
         .arg("--store")
         .arg(format!("{}:256MiB", store.display()))
         .args(["--", "python3", "-c", script]);
-    run.args([place.join("ready"), place.join("end")]);
+    run.args([place.join("ready"), place.join("end"), place.join("look")]);
     run.stdin(Stdio::null()).spawn().unwrap()
 }
 
@@ -133,6 +140,128 @@ fn room_is_kept_below_the_budget_of_a_program_on_swap() {
     assert_eq!((&stats["backend"], &stats["processes"]), (&json!("swap"), &json!([])));
     assert!(stats["swap"]["resident_max_bytes"].as_u64() > Some(BUDGET / 2), "{stats}");
     assert!(stats["swap"]["freed_ahead_bytes"].as_u64() > Some(0), "{stats}");
+    assert_empty(store.path());
+}
+
+/// Sets the limit of the group with this file, as an administrator would: on version 2 memory is got out first,
+/// or the kernel kills where it cannot be got out at once.
+fn set_limit(usage: &Path, bytes: u64) {
+    let is_v1 = usage.ends_with("memory.usage_in_bytes");
+    let (file, start) = (if is_v1 { "memory.limit_in_bytes" } else { "memory.max" }, Instant::now());
+    if !is_v1 {
+        std::fs::write(usage.with_file_name("memory.high"), bytes.to_string()).unwrap();
+        while std::fs::read_to_string(usage).unwrap().trim().parse::<u64>().unwrap() > bytes {
+            assert!(start.elapsed() < Duration::from_secs(60), "nothing comes out");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    while let Err(error) = std::fs::write(usage.with_file_name(file), bytes.to_string()) {
+        assert!(start.elapsed() < Duration::from_secs(60), "{error}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if !is_v1 {
+        std::fs::write(usage.with_file_name("memory.high"), "max").unwrap();
+    }
+}
+
+#[test]
+fn a_limit_that_somebody_changes_is_followed() {
+    const NAME: &str = "extend_swap::a_limit_that_somebody_changes_is_followed";
+    let Some(Resting { store, place, mut run, usage }) = resting(NAME) else { return };
+    let end = || std::fs::write(place.path().join("end"), "").unwrap();
+    let Some(usage) = usage else {
+        end();
+        run.wait().unwrap();
+        return skip(NAME, "the program's group is not to be seen here");
+    };
+    let used = || std::fs::read_to_string(&usage).unwrap().trim().parse::<u64>().unwrap();
+    let (lower, higher) = (BUDGET * 3 / 4, BUDGET * 3 / 2);
+    set_limit(&usage, lower);
+    let start = Instant::now();
+    while used() > lower - (512 << 10) {
+        assert!(start.elapsed() < Duration::from_secs(60), "{} of {lower} are used", used());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    set_limit(&usage, higher);
+    std::fs::write(place.path().join("look"), "").unwrap();
+    let looked = place.path().join("looked");
+    wait_for(&looked);
+    assert!(used() > BUDGET, "what it may have now is used: {}", used());
+    assert_eq!(std::fs::read_to_string(&looked).unwrap(), "True", "what it kept is as it was");
+    end();
+    assert_eq!(run.wait().unwrap().code(), Some(0));
+    assert_empty(store.path());
+}
+
+/// A program that takes more than it can have, once it is let: to fill the machine's swap would end the programs
+/// of other tests, so its group is given as much as a store of 64 MiB. None when that cannot be set here.
+fn fill(store: &Path, place: &Path) -> Option<(i32, String)> {
+    let script = "import os, sys, time\n\
+         open(sys.argv[1] + '.new', 'w').write(str(os.getpid()))\n\
+         os.rename(sys.argv[1] + '.new', sys.argv[1])\n\
+         while not os.path.exists(sys.argv[2]): time.sleep(0.02)\n\
+         blocks = [os.urandom(1 << 20) for _ in range(int(open(sys.argv[2]).read()))]\n";
+    let mut run = Command::new(env!("CARGO_BIN_EXE_overdrive"));
+    run.args(["extend", "--quiet", "--backend", "swap", "--dram", "64MiB", "--stats"])
+        .arg(place.join("stats"));
+    run.arg("--store").arg(format!("{}:64MiB", store.display())).args(["--", "python3", "-c", script]);
+    run.args([place.join("ready"), place.join("go")]).stdin(Stdio::null()).stderr(Stdio::piped());
+    let run = run.spawn().unwrap();
+    let ready = place.join("ready");
+    wait_for(&ready);
+    let is_limited = usage_of(&std::fs::read_to_string(&ready).unwrap()).is_some_and(|usage| {
+        let (file, bytes) = match usage.ends_with("memory.usage_in_bytes") {
+            true => ("memory.memsw.limit_in_bytes", 2 * BUDGET),
+            false => ("memory.swap.max", BUDGET),
+        };
+        let path = usage.with_file_name(file);
+        path.exists() && std::fs::write(path, bytes.to_string()).is_ok()
+    });
+    std::fs::write(place.join("size"), if is_limited { "400" } else { "1" }).unwrap();
+    std::fs::rename(place.join("size"), place.join("go")).unwrap();
+    let output = run.wait_with_output().unwrap();
+    let (code, _, error) = read(&output);
+    is_limited.then_some((code, error))
+}
+
+#[test]
+fn a_program_for_which_swap_is_full_is_told_of_with_what_would_do() {
+    const NAME: &str = "extend_swap::a_program_for_which_swap_is_full_is_told_of_with_what_would_do";
+    if !has(NAME, "python3") || !can_swap(NAME) {
+        return;
+    }
+    let (store, place) = (folder(), folder());
+    let Some((code, error)) = fill(store.path(), place.path()) else {
+        return skip(NAME, "the swap of the program's group cannot be limited here");
+    };
+    assert_eq!((code, error.lines().count()), (137, 1), "{error}");
+    assert!(error.contains("killed by the kernel for want of memory"), "{error}");
+    assert!(error.contains("64 MiB of DRAM and 64 MiB of swap were full"), "{error}");
+    let wanted = format!("--store {}:128MiB or more", store.path().display());
+    assert!(error.contains(&wanted), "{error}");
+    let stats = std::fs::read_to_string(place.path().join("stats")).unwrap();
+    let stats: Value = serde_json::from_str(&stats).unwrap();
+    assert_eq!((&stats["exit_code"], &stats["swap"]["oom_kills"]), (&json!(137), &json!(1)));
+    assert_empty(store.path());
+}
+
+#[test]
+fn a_store_that_is_too_small_is_refused() {
+    let store = folder();
+    let sized = |size: &str| format!("{}:{size}", store.path().display());
+    let small = ["--backend", "swap", "--dram", "64MiB"];
+    let (code, _, error) = extend(&small, Path::new(&sized("63MiB")), &["true"]);
+    assert_eq!((code, error.lines().count()), (2, 1), "{error}");
+    assert!(error.contains("63 MiB is too small; wanted at least 64 MiB"), "{error}");
+    let (code, _, error) = read(
+        &overdrive()
+            .args(["page", "--backing", "extend-swap", "--set", "256MiB", "--dram", "64MiB", "--store"])
+            .arg(sized("64MiB"))
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("--set 256 MiB does not fit the backing extend-swap"), "{error}");
     assert_empty(store.path());
 }
 

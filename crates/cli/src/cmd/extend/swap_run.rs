@@ -3,6 +3,8 @@
 
 use super::ahead::{ROOM_FILE, RoomCounter, RoomCounters};
 use super::show::{COUNTER, GAUGE, family, short};
+use super::store::Store;
+use overdrive_base::size::format_size;
 use overdrive_sys::memory_group::{GroupCounters, counters_at};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -52,6 +54,38 @@ impl SwapRun {
 
     fn counted_ahead(&self, counter: RoomCounter) -> Option<u64> {
         self.room.as_ref().map(|room| room.get(counter))
+    }
+
+    /// When the kernel killed processes for want of memory: what there was too little of, and what to do.
+    pub(super) fn want_of_memory(&self, store: &Store) -> Option<String> {
+        let killed = match self.group.oom_kills? {
+            0 => return None,
+            1 => "a process of the program was".to_owned(),
+            many => format!("{many} processes of the program were"),
+        };
+        let dram = self.group.limit_bytes.map_or("the budget".to_owned(), format_size);
+        let (size, folder) = (format_size(store.bytes), store.folder.display());
+        let more = format_size(store.bytes * 2).replace(' ', "");
+        let full = if self.filled_swap(store.bytes) {
+            format!("{dram} of DRAM and {size} of swap were full; ")
+        } else {
+            String::new()
+        };
+        Some(format!(
+            "{killed} killed by the kernel for want of memory: {full}wanted --store {folder}:{more} or more, or more --dram"
+        ))
+    }
+
+    /// Whether the kernel tells that swap, of so many bytes, was full for this run. Where it does not, others
+    /// may have filled it, or more than the budget was in use at once.
+    fn filled_swap(&self, swap_bytes: u64) -> bool {
+        // Slots are taken in groups, of which some are left when the kernel gives up.
+        let most = swap_bytes - swap_bytes / 16;
+        let group = &self.group;
+        let with_swap = group.with_swap_max_bytes.zip(group.limit_bytes);
+        group.swap_refusals.is_some_and(|times| times > 0)
+            || group.swap_max_bytes.is_some_and(|bytes| bytes >= most)
+            || with_swap.is_some_and(|(bytes, limit)| bytes >= limit + most)
     }
 
     /// Its figures under their names; what the kernel does not tell is null.
@@ -184,6 +218,41 @@ mod tests {
         let line = text.lines().nth(1).unwrap();
         for word in ["4194303", "252M", "4.0M", "300M", "100000", " 0 ", "1.0G", "-"] {
             assert!(line.contains(word), "{word}: {line}");
+        }
+    }
+
+    #[test]
+    fn a_kill_for_want_of_memory_is_told_with_what_would_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store {
+            folder: folder.path().to_owned(),
+            device: None,
+            bytes: 64 << 20,
+            shares_disk_with_swap: None,
+            interrupted_cpus: Vec::new(),
+        };
+        let mut run = run(5);
+        assert_eq!(run.want_of_memory(&store), None, "what was not counted was not killed");
+        run.group.oom_kills = Some(0);
+        assert_eq!(run.want_of_memory(&store), None);
+        run.group.oom_kills = Some(1);
+        let mut told = |refusals, most, with_swap| {
+            run.group.swap_refusals = refusals;
+            (run.group.swap_max_bytes, run.group.with_swap_max_bytes) = (most, with_swap);
+            run.want_of_memory(&store).unwrap()
+        };
+        let wanted = format!("wanted --store {}:128MiB or more", folder.path().display());
+        let fulls = [
+            told(Some(3), None, None),
+            told(Some(0), Some(63 << 20), None),
+            told(None, None, Some(319 << 20)),
+        ];
+        for full in fulls {
+            assert!(full.contains("256 MiB of DRAM and 64 MiB of swap were full") && full.contains(&wanted));
+        }
+        for other in [told(None, None, None), told(Some(0), Some(9), None), told(None, None, Some(300 << 20))]
+        {
+            assert!(other.contains(&wanted) && !other.contains("full"), "{other}");
         }
     }
 

@@ -7,6 +7,7 @@ use crate::cmd::extend::try_out::{command, try_out};
 use crate::exit::refuse;
 use crate::flags::PageBacking;
 use anyhow::Result;
+use overdrive_base::size::format_size;
 use std::path::Path;
 use std::process::Command;
 
@@ -78,6 +79,20 @@ impl PageBacking {
                  system on it",
                 store.place().display()
             );
+        }
+        if self == PageBacking::ExtendSwap {
+            let store = Store::check(&plan.store, plan.dram_bytes)?;
+            let over = plan.set_bytes.saturating_sub(plan.dram_bytes);
+            // A thirty-second part besides, as with swap that is there.
+            if over > store.bytes - store.bytes / 32 {
+                refuse!(
+                    "--set {} does not fit the backing extend-swap: {} of DRAM and {} of store; wanted a smaller set \
+                     or a larger --store PATH:SIZE",
+                    format_size(plan.set_bytes),
+                    format_size(plan.dram_bytes),
+                    format_size(store.bytes)
+                );
+            }
         }
         try_out(self.name(), command(program, backend, plan.dram_bytes, &plan.store))
     }
