@@ -4,12 +4,14 @@
 //! - [`recipes`] holds what the vendor's two documents say beside what this kernel needs.
 //! - [`room`] says whether what is swapped out would fit back into memory.
 //! - [`ahead`] decides how much room is kept below a program's limit, and when.
+//! - [`foresee`] tells which pages a program will want from swap next.
 //! - [`activity`] reads the kernel's counters and makes rates and a drive's wear of them.
 //!
 //! Nothing here writes: `change` does.
 
 pub mod activity;
 pub mod ahead;
+pub mod foresee;
 pub mod recipes;
 pub mod room;
 pub mod setup;

@@ -5,6 +5,7 @@
 
 mod ahead;
 mod device;
+mod foresee;
 pub(crate) mod launch;
 pub(crate) mod plan;
 mod program;

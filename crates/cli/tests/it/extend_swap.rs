@@ -266,6 +266,39 @@ fn a_store_that_is_too_small_is_refused() {
 }
 
 #[test]
+fn who_walks_through_memory_is_read_ahead_for() {
+    const NAME: &str = "extend_swap::who_walks_through_memory_is_read_ahead_for";
+    if !has(NAME, "python3") || !can_swap(NAME) {
+        return;
+    }
+    if let Err(error) = overdrive_sys::fault_samples::FaultSamples::of_all() {
+        return skip(NAME, &format!("no performance events: {error}"));
+    }
+    let (store, place) = (folder(), folder());
+    // Goes through its memory page by page until enough was read ahead, or for a minute.
+    let script = "import glob, os, sys, time\n\
+         whole = bytearray(os.urandom(1 << 20) * 128)\n\
+         want = sum(whole[::4096])\n\
+         end = time.monotonic() + 60\n\
+         def used():\n\
+         \x20   words = open(glob.glob(sys.argv[1] + '/overdrive-extend-*/room')[0], 'rb').read()\n\
+         \x20   return int.from_bytes(words[48:56], 'little')\n\
+         while used() < 1 << 20 and time.monotonic() < end:\n\
+         \x20   assert sum(whole[i] for i in range(0, len(whole), 4096)) == want\n";
+    let mut run = Command::new(env!("CARGO_BIN_EXE_overdrive"));
+    let stats = place.path().join("stats");
+    run.args(["extend", "--quiet", "--backend", "swap", "--dram", "64MiB", "--stats"]).arg(&stats);
+    run.arg("--store").arg(format!("{}:256MiB", store.path().display()));
+    run.args(["--", "python3", "-c", script]).arg(store.path());
+    let (code, _, error) = read(&run.stdin(Stdio::null()).output().unwrap());
+    assert_eq!(code, 0, "{error}");
+    let stats: Value = serde_json::from_str(&std::fs::read_to_string(&stats).unwrap()).unwrap();
+    let (asked, used) = (&stats["swap"]["read_ahead_bytes"], &stats["swap"]["read_ahead_used_bytes"]);
+    assert!(used.as_u64() >= Some(1 << 20) && asked.as_u64() >= used.as_u64(), "{stats}");
+    assert_empty(store.path());
+}
+
+#[test]
 fn a_killed_run_on_swap_is_tidied_up_by_the_next() {
     const NAME: &str = "extend_swap::a_killed_run_on_swap_is_tidied_up_by_the_next";
     let Some(Resting { store, place: _place, mut run, usage }) = resting(NAME) else { return };

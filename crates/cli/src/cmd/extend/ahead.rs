@@ -2,15 +2,18 @@
 //! need not make it: a thread of this process, which stays outside the group, gets out what the kernel would
 //! choose itself.
 //!
-//! What a kernel without a way to do so has is the limit alone, and the program's threads reclaim.
+//! What a kernel without a way to do so has is the limit alone, and the program's threads reclaim. A second
+//! thread reads ahead of them (see `foresee`), where the kernel tells of their faults.
 
+use super::foresee::foresee;
 use overdrive_host::swap::ahead::{Ahead, Slice, Step, fresh_for};
+use overdrive_sys::fault_samples::FaultSamples;
 use overdrive_sys::memory_group::MemoryGroup;
 use overdrive_sys::memory_group::reclaim::{Reclaimer, SliceEnd};
 use overdrive_sys::shared_words::SharedWords;
 use std::fs::File;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -18,8 +21,8 @@ use std::time::Instant;
 /// In the run's directory: the counters, as words that others may look at.
 pub(super) const ROOM_FILE: &str = "room";
 
-/// Marks a file of counters of this layout ("overroom", version 1).
-const MAGIC: u64 = u64::from_le_bytes(*b"ovroom\x00\x01");
+/// Marks a file of counters of this layout ("overroom", version 2).
+const MAGIC: u64 = u64::from_le_bytes(*b"ovroom\x00\x02");
 
 /// What is counted, in the order of the file, after its mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,10 +36,15 @@ pub(super) enum RoomCounter {
     Time,
     /// Slices in which nothing could be got out.
     Fruitless,
+    /// Bytes that were asked for before the program wanted them.
+    ReadAhead,
+    /// Bytes of these that it came to.
+    ReadAheadUsed,
 }
 
 impl RoomCounter {
-    pub(super) const ALL: [Self; 4] = [Self::Freed, Self::Slices, Self::Time, Self::Fruitless];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Freed, Self::Slices, Self::Time, Self::Fruitless, Self::ReadAhead, Self::ReadAheadUsed];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -44,6 +52,8 @@ impl RoomCounter {
             Self::Slices => "ahead_slices",
             Self::Time => "ahead_ns",
             Self::Fruitless => "ahead_fruitless",
+            Self::ReadAhead => "read_ahead_bytes",
+            Self::ReadAheadUsed => "read_ahead_used_bytes",
         }
     }
 }
@@ -68,9 +78,9 @@ impl RoomCounters {
     }
 }
 
-/// The counters as the one thread that writes them has them.
+/// The counters as the threads that write them have them, each its own.
 #[derive(Debug)]
-struct Tally(SharedWords);
+pub(super) struct Tally(SharedWords);
 
 impl Tally {
     fn create(path: &Path) -> std::io::Result<Self> {
@@ -82,16 +92,27 @@ impl Tally {
         Ok(Self(words))
     }
 
-    fn add(&self, counter: RoomCounter, more: u64) {
+    pub(super) fn add(&self, counter: RoomCounter, more: u64) {
         self.0[1 + counter as usize].fetch_add(more, Ordering::Relaxed);
     }
+}
+
+/// What the threads have together.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) stop: AtomicBool,
+    pub(super) tally: Tally,
+    /// The group's, as it was last seen.
+    pub(super) limit: AtomicU64,
+    /// Nothing could be got out of late.
+    pub(super) is_stuck: AtomicBool,
 }
 
 /// Works until it is dropped.
 #[derive(Debug)]
 pub(crate) struct KeptRoom {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl KeptRoom {
@@ -101,29 +122,38 @@ impl KeptRoom {
         let files = group.reclaim_files().map_err(|error| error.to_string())?;
         let path = folder.join(ROOM_FILE);
         let tally = Tally::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let (stop, limit, is_stuck) = (AtomicBool::new(false), AtomicU64::new(0), AtomicBool::new(false));
+        let shared = Arc::new(Shared { stop, tally, limit, is_stuck });
+        let mut room = Self { shared: Arc::clone(&shared), threads: Vec::new() };
         let (told, hear) = mpsc::channel();
-        let work = move || match Reclaimer::new(files) {
+        room.spawn("room", move || match Reclaimer::new(files) {
             Ok(reclaimer) => {
                 let _ = told.send(Ok(()));
-                keep(&reclaimer, &tally, &stopped);
+                keep(&reclaimer, &shared);
             }
             Err(error) => drop(told.send(Err(format!("no timer: {error}")))),
-        };
-        let thread = std::thread::Builder::new().name("room".to_owned()).spawn(work);
-        let thread = thread.map_err(|error| format!("no thread: {error}"))?;
-        let room = Self { stop, thread: Some(thread) };
+        })?;
         hear.recv().map_err(|_| "its thread ended".to_owned())??;
+        // Without samples, or before Linux 5.10, the kernel's own read-ahead is what there is.
+        if let Ok(samples) = FaultSamples::of_all() {
+            let (shared, group) = (Arc::clone(&room.shared), group.path().to_owned());
+            room.spawn("read-ahead", move || foresee(samples, &group, &shared))?;
+        }
         Ok(room)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), String> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+        self.threads.push(thread.map_err(|error| format!("no thread: {error}"))?);
+        Ok(())
     }
 }
 
 impl Drop for KeptRoom {
     /// Ends at once, or with the slice that is being worked on.
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
             thread.thread().unpark();
             // It does not panic; and if it did, it has ended.
             let _ = thread.join();
@@ -132,11 +162,16 @@ impl Drop for KeptRoom {
 }
 
 /// Until it is stopped, or the group is gone.
-fn keep(reclaimer: &Reclaimer, tally: &Tally, stop: &AtomicBool) {
+fn keep(reclaimer: &Reclaimer, shared: &Shared) {
+    let Shared { tally, stop, .. } = shared;
     let (mut ahead, start) = (Ahead::default(), Instant::now());
     let mut refreshed = None;
     while !stop.load(Ordering::Relaxed) {
         let (Ok(limit), Ok(usage)) = (reclaimer.limit_bytes(), reclaimer.usage_bytes()) else { return };
+        shared.limit.store(limit, Ordering::Relaxed);
+        if limit.saturating_sub(usage) >= ahead.low_bytes(limit) {
+            shared.is_stuck.store(false, Ordering::Relaxed);
+        }
         match ahead.next(start.elapsed(), limit, usage) {
             Step::Rest(time) => std::thread::park_timeout(time),
             Step::Reclaim { bytes, time } => {
@@ -148,6 +183,7 @@ fn keep(reclaimer: &Reclaimer, tally: &Tally, stop: &AtomicBool) {
                 let Ok(end) = reclaimer.slice(bytes, time) else { return };
                 let slice = Slice { took: begun.elapsed(), found_nothing: end == SliceEnd::Nothing };
                 ahead.ran(slice);
+                shared.is_stuck.store(slice.found_nothing, Ordering::Relaxed);
                 tally.add(RoomCounter::Slices, 1);
                 tally.add(RoomCounter::Time, slice.took.as_nanos() as u64);
                 tally.add(RoomCounter::Fruitless, u64::from(slice.found_nothing));

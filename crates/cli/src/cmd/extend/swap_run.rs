@@ -186,6 +186,8 @@ pub(super) fn metrics<'a>(runs: &'a [SwapRun]) -> String {
         run.counted_ahead(RoomCounter::Time).map(|ns| ns as f64 / 1e9)
     });
     figure("ahead_fruitless", COUNTER, None, &ahead(RoomCounter::Fruitless));
+    figure("read_ahead_bytes", COUNTER, Some("bytes"), &ahead(RoomCounter::ReadAhead));
+    figure("read_ahead_used_bytes", COUNTER, Some("bytes"), &ahead(RoomCounter::ReadAheadUsed));
     text
 }
 
@@ -202,7 +204,7 @@ mod tests {
             limit_hits: Some(7),
             ..GroupCounters::default()
         };
-        let room = RoomCounters { values: vec![1 << 30, 10, 2_500_000_000, 0] };
+        let room = RoomCounters { values: vec![1 << 30, 10, 2_500_000_000, 0, 64 << 20, 60 << 20] };
         SwapRun {
             pid: 4_194_303,
             program: "a \"long\" name of a program".to_owned(),
