@@ -572,8 +572,9 @@ mod tests {
         fs::create_dir(&stale).unwrap();
         let own = MemoryGroup::create(&place, 8 << 20).unwrap();
         let (removed, stuck) = place.remove_stale();
-        assert!(removed.contains(&stale) && stuck.is_empty(), "{removed:?} {stuck:?}");
-        assert!(own.path().exists());
+        // Another test's sweep may have been first.
+        assert!(removed.contains(&stale) || !stale.exists(), "{removed:?} {stuck:?}");
+        assert!(!stuck.contains(&stale) && own.path().exists());
     }
 
     #[test]
