@@ -61,7 +61,8 @@ wait "$runner"
 equal "the program ends well" 0 $?
 equal "with all that it kept" "24000 strings, 0 wrong" "$(cat /tmp/result)"
 load /tmp/stats.json
-at_least "pages came back from the drive" 1000 "$(value swap.major_faults)"
+# Most are read ahead, which no fault waits for.
+at_least "pages came back from the drive" 20 "$(value swap.major_faults)"
 at_least "while it ran room was made for them" 1000000 "$(value swap.freed_ahead_bytes)"
 equal "nothing was killed for want of memory" 0 "$(value swap.oom_kills)"
 nothing_left "afterwards"
