@@ -10,6 +10,7 @@ use crate::space::{BLOCK_PAGES, Space};
 use crate::staging::Staging;
 use crate::stats::{Stat, Stats};
 use crate::table::{State, Table};
+use landing::{FreeLanding, LANDING_PAGES, READS};
 use overdrive_base::size::{MIB, format_size};
 use overdrive_hist::Histogram;
 use overdrive_sys::Errno;
@@ -29,6 +30,7 @@ mod compress;
 mod evict;
 mod fault;
 mod hints;
+mod landing;
 mod load;
 mod message;
 #[cfg(test)]
@@ -46,10 +48,6 @@ pub use store_faults::StoreFaults;
 /// Below this a day has too few writes for anything.
 pub const WRITES_PER_DAY_MIN: u64 = 1 << 30;
 
-/// Landing slots, and the pages each takes: what one read can bring.
-const LANDING_SLOTS: u32 = 64;
-const LANDING_PAGES: u32 = 16;
-const LANDING_BYTES: usize = LANDING_PAGES as usize * PAGE as usize;
 /// Writes at a time: enough to keep the drive busy, few enough to leave it to the reads.
 const WRITES: u32 = 2;
 /// The longest sleep: what is due without a message is looked at this often.
@@ -157,7 +155,7 @@ impl Limits {
     const LEAST: u64 = Self::MIN_PAGES / 4;
 
     fn new(budget_bytes: u64) -> Result<Self, EngineError> {
-        let landing = u64::from(LANDING_SLOTS * LANDING_PAGES);
+        let landing = u64::from(LANDING_PAGES);
         let budget = budget_bytes / PAGE;
         if budget < Self::MIN_PAGES + landing {
             let wanted_bytes = (Self::MIN_PAGES + landing) * PAGE;
@@ -176,8 +174,8 @@ impl Limits {
         Self {
             budget,
             total,
-            soft: (total / 32).clamp(256, 8192),
-            reserve: (total / 64).clamp(128, 2048),
+            soft: (total / 128).clamp(256, 8192),
+            reserve: (total / 128).clamp(128, 2048),
             compressed: total / 8 * 5,
         }
     }
@@ -238,7 +236,7 @@ pub struct Engine {
     seed: u64,
     zero_mark: u64,
     spin: Duration,
-    free_landing: Vec<u32>,
+    free_landing: FreeLanding,
     loads: Vec<Option<Load>>,
     landed: VecDeque<u32>,
     /// Pages that wait for a landing slot or for memory.
@@ -319,9 +317,9 @@ impl Engine {
             spin: config.spin,
             tier: compress::Tier::new(config.compress.takes_all()),
             limits,
-            free_landing: (0..LANDING_SLOTS).rev().collect(),
-            loads: vec![None; LANDING_SLOTS as usize],
-            landed: VecDeque::with_capacity(LANDING_SLOTS as usize),
+            free_landing: FreeLanding::all(),
+            loads: vec![None; LANDING_PAGES as usize],
+            landed: VecDeque::new(),
             waiting: VecDeque::new(),
             parked: Vec::new(),
             soft: VecDeque::new(),
@@ -532,7 +530,7 @@ fn store_for(
     keeps_copies: bool,
 ) -> Result<(PageIo, Slots), EngineError> {
     let system = |step| move |errno| EngineError::System { step, errno };
-    let mut io = PageIo::new(store, LANDING_SLOTS, LANDING_BYTES, WRITES, SEGMENT_SLOTS as usize)
+    let mut io = PageIo::new(store, LANDING_PAGES, READS, WRITES, SEGMENT_SLOTS as usize)
         .map_err(system("io_uring"))?;
     if keeps_copies {
         io.keep_copies(SEGMENT_SLOTS as usize * PAGE as usize).map_err(system("room to encrypt"))?;

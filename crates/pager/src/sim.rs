@@ -505,7 +505,7 @@ pub(crate) struct PageIo {
 }
 
 impl PageIo {
-    pub(crate) fn new(_: File, _: u32, _: usize, _: u32, _: usize) -> Result<Self, Errno> {
+    pub(crate) fn new(_: File, _: u32, _: u32, _: u32, _: usize) -> Result<Self, Errno> {
         Ok(Self { landed: BTreeMap::new(), offsets: BTreeMap::new(), copies: Vec::new(), parts: Vec::new() })
     }
 

@@ -1,4 +1,4 @@
-//! The ring of whoever serves page faults: reads into landing slots, writes from staging frames, and news of
+//! The ring of whoever serves page faults: reads into a landing area, writes from staging frames, and news of
 //! a userfaultfd, all waited for at one place.
 //!
 //! Unlike [`crate::ring`] this is not measured but measures: the `io-uring` crate does the queues.
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// What is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Done {
-    /// A read into a landing slot.
+    /// A read into the landing area.
     Read {
         /// The slot.
         slot: u32,
@@ -41,7 +41,7 @@ const KIND_WRITE: u64 = 2 << 32;
 const KIND_POLL: u64 = 3 << 32;
 const KIND_NONE: u64 = 4 << 32;
 
-/// The ring, its file and its landing slots.
+/// The ring, its file and its landing area.
 pub struct PageIo {
     ring: IoUring,
     file: File,
@@ -49,9 +49,10 @@ pub struct PageIo {
     parts: Option<Parts>,
     landing: Option<Arena>,
     registered: bool,
+    /// Pages of the landing area that a read is on its way to.
     reading: Vec<bool>,
-    /// Where in the file each landing slot's last read began.
-    offsets: Vec<u64>,
+    /// For each, where in the file the last read that began with it did, and how many pages that was for.
+    reads: Vec<(u64, u32)>,
     /// One list of pieces for each write, where it stays while the kernel may read it.
     pieces: Vec<Vec<libc::iovec>>,
     writing: Vec<bool>,
@@ -71,13 +72,13 @@ pub struct PageIo {
 unsafe impl Send for PageIo {}
 
 impl PageIo {
-    /// A ring on `file` with `slots` landing slots of `slot_bytes` and `writes` writes at a time, of at most
-    /// `pieces` pieces each.
+    /// A ring on `file` with a landing area of so many pages, for at most `reads` reads and `writes` writes
+    /// at a time, a write of at most `pieces` pieces.
     ///
     /// # Errors
     /// The kernel's errno when it refuses the ring or the memory.
-    pub fn new(file: File, slots: u32, slot_bytes: usize, writes: u32, pieces: usize) -> Result<Self, Errno> {
-        let entries = (slots + writes + 2).next_power_of_two();
+    pub fn new(file: File, pages: u32, reads: u32, writes: u32, pieces: usize) -> Result<Self, Errno> {
+        let entries = (reads + writes + 2).next_power_of_two();
         let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -88,7 +89,7 @@ impl PageIo {
             .build(entries);
         let flagged = ring.is_ok();
         let ring = ring.or_else(|_| IoUring::builder().setup_r_disabled().build(entries)).map_err(errno)?;
-        let landing = Arena::new(slots as usize, slot_bytes)?;
+        let landing = Arena::new(pages as usize, PAGE as usize)?;
         let (base, length) = landing.extent();
         // SAFETY: keeps our own memory out of children, which would each get a copy: it is pinned.
         unsafe { rustix::mm::madvise(base, length, rustix::mm::Advice::LinuxDontFork)? };
@@ -101,8 +102,8 @@ impl PageIo {
             parts: None,
             landing: Some(landing),
             registered,
-            reading: vec![false; slots as usize],
-            offsets: vec![0; slots as usize],
+            reading: vec![false; pages as usize],
+            reads: vec![(0, 0); pages as usize],
             pieces: (0..writes).map(|_| Vec::with_capacity(pieces)).collect(),
             writing: vec![false; writes as usize],
             copies: None,
@@ -222,16 +223,19 @@ impl PageIo {
         self.push(&opcode::PollRemove::new(watched).build().user_data(KIND_NONE))
     }
 
-    /// Queues a read of `length` bytes at `offset` of the file into a landing slot.
+    /// Queues a read of `length` bytes, whole pages, at `offset` of the file into the landing area, from page
+    /// `slot` of it on.
     ///
     /// # Errors
     /// ENOSPC when the queue is full, EINVAL beyond what is leased of a shared file.
     ///
     /// # Panics
-    /// When the slot is being read into already, or is too small: a defect of the caller.
+    /// When one of these pages is being read into already, or is not there: a defect of the caller.
     pub fn read(&mut self, slot: u32, offset: u64, length: u32) -> Result<(), Errno> {
         let landing = self.landing.as_ref().expect("taken only on drop");
-        assert!(!self.reading[slot as usize] && length as usize <= landing.slot_bytes());
+        let pages = length / PAGE as u32;
+        let range = slot as usize..(slot + pages) as usize;
+        assert!(u64::from(pages) * PAGE == u64::from(length) && !self.reading[range.clone()].contains(&true));
         let place = self.place(offset)?;
         let (fd, address) = (Fd(self.file.as_raw_fd()), landing.slot_address(slot as usize) as *mut u8);
         let entry = if self.registered {
@@ -240,8 +244,8 @@ impl PageIo {
             opcode::Read::new(fd, address, length).offset(place).build()
         };
         self.push(&entry.user_data(KIND_READ | u64::from(slot)))?;
-        self.reading[slot as usize] = true;
-        self.offsets[slot as usize] = offset;
+        self.reading[range].fill(true);
+        self.reads[slot as usize] = (offset, pages);
         Ok(())
     }
 
@@ -287,8 +291,9 @@ impl PageIo {
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> Result<(), Errno> {
-        // SAFETY: landing slots, copies, lists of pieces and frames stay where they are until the completion
-        // is reaped: `reading` and `writing` say so for all but the last, the caller of `write` for those.
+        // SAFETY: the landing area, copies, lists of pieces and frames stay where they are until the
+        // completion is reaped: `reading` and `writing` say so for all but the last, the caller of `write`
+        // for those.
         if unsafe { self.ring.submission().push(entry) }.is_ok() {
             return Ok(());
         }
@@ -348,7 +353,8 @@ impl PageIo {
         let index = entry.user_data() as u32;
         Some(match entry.user_data() & !0xFFFF_FFFF {
             KIND_READ => {
-                self.reading[index as usize] = false;
+                let (_, pages) = self.reads[index as usize];
+                self.reading[index as usize..(index + pages) as usize].fill(false);
                 Done::Read { slot: index, result: entry.result() }
             }
             KIND_WRITE => {
@@ -364,27 +370,29 @@ impl PageIo {
         })
     }
 
-    /// What the last read of a landing slot brought.
+    /// What the last read to page `slot` of the landing area brought.
     ///
     /// # Panics
-    /// While the slot is being read into.
+    /// While one of its pages is being read into.
     #[must_use]
     pub fn landing(&mut self, slot: u32) -> &[u8] {
-        assert!(!self.reading[slot as usize], "slot {slot} is in flight");
-        self.landing.as_mut().expect("taken only on drop").slot_mut(slot as usize)
+        self.landing_mut(slot).1
     }
 
-    /// Where in the file the last read of a landing slot began, and what it brought, to be changed in place.
+    /// Where in the file the last read to page `slot` of the landing area began, and what it brought, to be
+    /// changed in place.
     ///
     /// # Panics
-    /// While the slot is being read into.
+    /// While one of its pages is being read into.
     pub fn landing_mut(&mut self, slot: u32) -> (u64, &mut [u8]) {
-        assert!(!self.reading[slot as usize], "slot {slot} is in flight");
+        let (offset, pages) = self.reads[slot as usize];
+        let range = slot as usize..(slot + pages) as usize;
+        assert!(!self.reading[range.clone()].contains(&true), "page {slot} is in flight");
         let landing = self.landing.as_mut().expect("taken only on drop");
-        (self.offsets[slot as usize], landing.slot_mut(slot as usize))
+        (offset, &mut landing.all_mut()[range.start * PAGE as usize..range.end * PAGE as usize])
     }
 
-    /// The addresses of the landing slots and of the copies.
+    /// The addresses of the landing area and of the copies.
     #[must_use]
     pub fn extents(&self) -> Vec<std::ops::Range<u64>> {
         let arenas = [&self.landing, &self.copies].into_iter().flatten();
@@ -401,14 +409,14 @@ impl PageIo {
 
 impl std::fmt::Debug for PageIo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PageIo").field("slots", &self.reading.len()).finish_non_exhaustive()
+        f.debug_struct("PageIo").field("pages", &self.reading.len()).finish_non_exhaustive()
     }
 }
 
 impl Drop for PageIo {
     fn drop(&mut self) {
         if self.reading.contains(&true) {
-            // The kernel may still write to the landing slots: memory that is never returned is the only safe
+            // The kernel may still write to the landing area: memory that is never returned is the only safe
             // answer.
             std::mem::forget(self.landing.take());
         }

@@ -302,11 +302,11 @@ impl Engine {
 
     fn load_for(&mut self, child: &mut Child, page: u32, address: u64) {
         let slot = child.table.slot(page);
-        let landing = self.take_landing(true);
+        let landing = self.take_landing(1, true);
         let started =
             landing.filter(|&landing| self.io.read(landing, u64::from(slot) * PAGE, PAGE as u32).is_ok());
         let Some(landing) = started else {
-            self.free_landing.extend(landing);
+            landing.into_iter().for_each(|landing| self.free_landing.put(landing));
             child.parked.push_back(address);
             return;
         };
@@ -326,7 +326,7 @@ impl Engine {
     /// A read for a child is over.
     pub(super) fn child_landed(&mut self, landing: u32, result: i32) {
         let Some(load) = self.loads[landing as usize].take() else { return };
-        self.free_landing.push(landing);
+        self.free_landing.put(landing);
         let page = load.pages.start;
         let Some(child) = self.children.iter_mut().find(|child| Some(child.number) == load.child) else {
             return;
@@ -340,7 +340,8 @@ impl Engine {
             self.stats.add(Stat::StoreErrors, 1);
             let offset = u64::from(child.table.slot(page)) * PAGE;
             if load.tries < READ_AGAIN && self.io.read(landing, offset, PAGE as u32).is_ok() {
-                self.free_landing.pop();
+                // The slot put back last is the next.
+                self.free_landing.take(1, true);
                 self.loads[landing as usize] = Some(Load { tries: load.tries + 1, ..load });
                 return;
             }

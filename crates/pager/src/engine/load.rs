@@ -1,6 +1,7 @@
 //! From the store into place: reads, reading ahead, and what they bring.
 
-use super::{Engine, LANDING_PAGES, Load, Stream};
+use super::landing::{WIDE_PAGES, is_stale, is_wide};
+use super::{Engine, Load, Stream};
 use crate::platform::{Instant, PageIo};
 use crate::seal::Seal;
 use crate::slots::{SEGMENT_SLOTS, Slots};
@@ -10,10 +11,8 @@ use crate::table::{State, mark_of};
 use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
 
-/// Landing slots left to demand: reading ahead takes none of the last ones.
-const FOR_DEMAND: usize = 24;
 /// How far ahead a scan is read, at most.
-const WINDOW_MAX: u32 = 16 * LANDING_PAGES;
+const WINDOW_MAX: u32 = 16 * WIDE_PAGES;
 /// Compressed pages put in place ahead of a scan in one go: whoever waits for another page waits for these
 /// too.
 const EXPAND_MAX: u32 = 16;
@@ -76,7 +75,7 @@ impl Engine {
     /// Brings a page back so that its segment becomes empty: it will be written elsewhere when it is
     /// evicted again.
     pub(super) fn bring_for_cleaning(&mut self, page: u32) {
-        if self.free_landing.len() > FOR_DEMAND && self.start_load(page..page + 1, true) {
+        if self.free_landing.has_spare() && self.start_load(page..page + 1, true) {
             self.stats.add(Stat::Cleaned, 1);
             if let Some(load) = self.table.place(page).and_then(|slot| self.loads[slot as usize].as_mut()) {
                 load.renew = true;
@@ -86,10 +85,10 @@ impl Engine {
 
     /// Reads pages with neighbouring slots in one go. False when there is no landing slot.
     fn start_load(&mut self, pages: std::ops::Range<u32>, wanted: bool) -> bool {
-        let Some(slot) = self.take_landing(wanted) else { return false };
+        let Some(slot) = self.take_landing(pages.len() as u32, wanted) else { return false };
         let offset = u64::from(self.table.slot(pages.start)) * PAGE;
         if self.io.read(slot, offset, pages.len() as u32 * PAGE as u32).is_err() {
-            self.free_landing.push(slot);
+            self.free_landing.put(slot);
             return false;
         }
         for page in pages.clone() {
@@ -112,16 +111,18 @@ impl Engine {
         true
     }
 
-    pub(super) fn take_landing(&mut self, wanted: bool) -> Option<u32> {
-        if !wanted && self.free_landing.len() <= FOR_DEMAND {
-            return None;
-        }
-        if self.free_landing.is_empty() {
+    pub(super) fn take_landing(&mut self, pages: u32, wanted: bool) -> Option<u32> {
+        self.free_landing.take(pages, wanted).or_else(|| {
             // What was read ahead longest ago and not used goes back to being on the store.
-            let slot = self.landed.pop_front()?;
+            let oldest = self.landed.iter().position(|&slot| is_wide(slot) != (wanted && pages == 1))?;
+            let started = self.loads[self.landed[oldest] as usize].as_ref()?.started;
+            if !wanted && !is_stale(started) {
+                return None;
+            }
+            let slot = self.landed.remove(oldest)?;
             self.give_back(slot);
-        }
-        self.free_landing.pop()
+            self.free_landing.take(pages, wanted)
+        })
     }
 
     fn give_back(&mut self, slot: u32) {
@@ -132,14 +133,14 @@ impl Engine {
                 }
             }
         }
-        self.free_landing.push(slot);
+        self.free_landing.put(slot);
     }
 
     /// A thread that goes through memory page by page has the next pages read before it gets there.
     pub(super) fn read_ahead(&mut self, page: u32, thread: u32) {
         let stream = &mut self.streams[thread as usize % 64];
         let goes_on = stream.thread == thread && (stream.next..=stream.next + 1).contains(&page);
-        let window = if goes_on { (stream.window * 2).clamp(LANDING_PAGES, WINDOW_MAX) } else { 0 };
+        let window = if goes_on { (stream.window * 2).clamp(WIDE_PAGES, WINDOW_MAX) } else { 0 };
         *stream = Stream { thread, next: page + 1, window };
         if window > 0 {
             let reached = self.read_from(page + 1, window);
@@ -166,7 +167,7 @@ impl Engine {
                 continue;
             }
             let slot = self.table.slot(page);
-            let most = (end - page).min(LANDING_PAGES).min(SEGMENT_SLOTS - slot % SEGMENT_SLOTS);
+            let most = (end - page).min(WIDE_PAGES).min(SEGMENT_SLOTS - slot % SEGMENT_SLOTS);
             let count = (1..most)
                 .take_while(|&ahead| {
                     self.table.state(page + ahead) == State::Stored
@@ -187,7 +188,7 @@ impl Engine {
     /// A read is over.
     pub(super) fn landed(&mut self, slot: u32, result: i32) {
         let Some(load) = &mut self.loads[slot as usize] else {
-            self.free_landing.push(slot);
+            self.free_landing.put(slot);
             return;
         };
         if load.child.is_some() {
@@ -216,7 +217,7 @@ impl Engine {
         }
         let (page, tries) = (load.pages.start, load.tries);
         self.loads[slot as usize] = None;
-        self.free_landing.push(slot);
+        self.free_landing.put(slot);
         self.read_again(page, slot, tries, result);
     }
 
@@ -259,7 +260,7 @@ impl Engine {
         if ahead {
             self.stats.add(Stat::ReadAheadUsed, load.pages.len() as u64);
         }
-        self.free_landing.push(slot);
+        self.free_landing.put(slot);
         for page in lost {
             self.stats.add(Stat::StoreErrors, 1);
             self.read_again(page, slot, if ahead { 0 } else { load.tries }, PAGE as i32);

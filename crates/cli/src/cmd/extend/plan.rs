@@ -215,7 +215,7 @@ fn check_kernel() -> Result<(), String> {
         return Err("this kernel cannot move pages (UFFDIO_MOVE); wanted Linux 6.8 or newer".to_owned());
     }
     let file = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
-    PageIo::new(file, 1, 4096, 1, 1).map(drop).map_err(|error| {
+    PageIo::new(file, 1, 1, 1, 1).map(drop).map_err(|error| {
         format!("io_uring is refused ({error}); wanted kernel.io_uring_disabled=0 and no filter against it")
     })
 }

@@ -1,0 +1,80 @@
+//! Which part of the landing area is free: slots of one page, and wide ones for what is read ahead.
+
+use crate::platform::Instant;
+use std::time::Duration;
+
+/// Pages of the landing area, 2 MiB: all of it is held all the time, and counts in the budget.
+pub(super) const LANDING_PAGES: u32 = 512;
+/// As many begin it as slots of one page.
+const NARROW_SLOTS: u32 = 64;
+/// What one read can bring.
+pub(super) const WIDE_PAGES: u32 = 16;
+/// Reads at a time, at most.
+pub(super) const READS: u32 = NARROW_SLOTS + (LANDING_PAGES - NARROW_SLOTS) / WIDE_PAGES;
+/// Slots of one page left to demand: reading ahead takes none of the last ones.
+const FOR_DEMAND: usize = 24;
+/// What was read ahead and is not used this long is given up for other reads.
+const STALE: Duration = Duration::from_millis(50);
+
+/// The free slots. A slot goes by the number of its first page.
+#[derive(Debug)]
+pub(super) struct FreeLanding {
+    narrow: Vec<u32>,
+    wide: Vec<u32>,
+}
+
+impl FreeLanding {
+    /// All of them.
+    pub(super) fn all() -> Self {
+        Self {
+            narrow: (0..NARROW_SLOTS).rev().collect(),
+            wide: (NARROW_SLOTS..LANDING_PAGES).step_by(WIDE_PAGES as usize).rev().collect(),
+        }
+    }
+
+    /// A slot for so many pages, if there is one. `wanted`: somebody waits for them.
+    pub(super) fn take(&mut self, pages: u32, wanted: bool) -> Option<u32> {
+        let from = if pages > 1 || !(wanted || self.has_spare()) { &mut self.wide } else { &mut self.narrow };
+        from.pop()
+    }
+
+    /// The slot is free again.
+    pub(super) fn put(&mut self, slot: u32) {
+        if is_wide(slot) { self.wide.push(slot) } else { self.narrow.push(slot) }
+    }
+
+    /// Whether there are more slots of one page than demand may need.
+    pub(super) fn has_spare(&self) -> bool {
+        self.narrow.len() > FOR_DEMAND
+    }
+}
+
+/// Whether a slot takes more than one page.
+pub(super) fn is_wide(slot: u32) -> bool {
+    slot >= NARROW_SLOTS
+}
+
+/// Whether what was asked for then is worth no more than a slot.
+pub(super) fn is_stale(started: Instant) -> bool {
+    started.elapsed() > STALE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn demand_has_slots_when_all_that_can_be_read_ahead_is() {
+        let mut free = FreeLanding::all();
+        let ahead: Vec<u32> = std::iter::from_fn(|| free.take(1, false)).collect();
+        assert_eq!(ahead.iter().filter(|&&slot| is_wide(slot)).count() as u32, READS - NARROW_SLOTS);
+        assert_eq!((free.take(2, true), free.has_spare()), (None, false));
+        let demanded: Vec<u32> = std::iter::from_fn(|| free.take(1, true)).collect();
+        assert_eq!(demanded.len(), FOR_DEMAND);
+        for &slot in ahead.iter().chain(&demanded) {
+            free.put(slot);
+        }
+        assert!(free.take(16, true).is_some_and(|slot| slot + WIDE_PAGES <= LANDING_PAGES));
+        assert!(free.take(1, true).is_some_and(|slot| !is_wide(slot)) && free.has_spare());
+    }
+}
