@@ -185,8 +185,10 @@ impl Limits {
 #[derive(Debug, Clone)]
 struct Load {
     pages: Range<u32>,
-    /// Somebody waits for it; otherwise it was read ahead.
+    /// Somebody waits for it.
     wanted: bool,
+    /// Nobody did when it began.
+    ahead: bool,
     landed: bool,
     /// Read to empty its segment: its slot is given up once it is in place.
     renew: bool,
@@ -210,6 +212,8 @@ struct Stream {
     thread: u32,
     next: u32,
     window: u32,
+    /// Faults in a row that were where they were expected.
+    steps: u32,
 }
 
 /// The pager of one process.
@@ -250,6 +254,8 @@ pub struct Engine {
     runs: Vec<Run>,
     free_runs: Vec<u32>,
     streams: [Stream; 64],
+    /// Pages read ahead and given up, less those that were used.
+    read_in_vain: i32,
     idle_since: Option<Instant>,
     filled: Stream,
     takeover: Option<takeover::Takeover>,
@@ -327,6 +333,7 @@ impl Engine {
             runs: (0..WRITES).map(|_| Run::default()).collect(),
             free_runs: (0..WRITES).collect(),
             streams: [Stream::default(); 64],
+            read_in_vain: 0,
             idle_since: None,
             filled: Stream::default(),
             takeover: None,

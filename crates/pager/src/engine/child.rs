@@ -315,6 +315,7 @@ impl Engine {
         self.loads[landing as usize] = Some(Load {
             pages: page..page + 1,
             wanted: true,
+            ahead: false,
             landed: false,
             renew: false,
             tries: 0,

@@ -70,7 +70,7 @@ impl Engine {
         let count = (page..block_end.min(page + window.min(room)))
             .take_while(|&page| self.table.state(page) == State::Empty && self.space.address(page).is_some())
             .count() as u32;
-        self.filled = super::Stream { thread: 0, next: page + count, window };
+        self.filled = super::Stream { next: page + count, window, ..Default::default() };
         count.max(1)
     }
 

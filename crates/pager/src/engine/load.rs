@@ -13,6 +13,12 @@ use overdrive_sys::uffd::PAGE;
 
 /// How far ahead a scan is read, at most.
 const WINDOW_MAX: u32 = 16 * WIDE_PAGES;
+/// Faults in a row, each where it was expected, that make a scan: where what is read ahead is used, and where
+/// it is not, as in programs whose objects lie across the borders of pages.
+const PROOF: u32 = 1;
+const LONG_PROOF: u32 = 8;
+/// Of so many pages the balance of use is remembered.
+const REMEMBERED: i32 = 2048;
 /// Compressed pages put in place ahead of a scan in one go: whoever waits for another page waits for these
 /// too.
 const EXPAND_MAX: u32 = 16;
@@ -102,6 +108,7 @@ impl Engine {
         self.loads[slot as usize] = Some(Load {
             pages,
             wanted,
+            ahead: !wanted,
             landed: false,
             renew: false,
             tries: 0,
@@ -127,6 +134,7 @@ impl Engine {
 
     fn give_back(&mut self, slot: u32) {
         if let Some(load) = self.loads[slot as usize].take() {
+            self.read_in_vain = (self.read_in_vain + load.pages.len() as i32).min(REMEMBERED);
             for page in load.pages {
                 if self.table.state(page) == State::Loading && self.table.place(page) == Some(slot) {
                     self.table.set(page, State::Stored, None);
@@ -140,8 +148,10 @@ impl Engine {
     pub(super) fn read_ahead(&mut self, page: u32, thread: u32) {
         let stream = &mut self.streams[thread as usize % 64];
         let goes_on = stream.thread == thread && (stream.next..=stream.next + 1).contains(&page);
-        let window = if goes_on { (stream.window * 2).clamp(WIDE_PAGES, WINDOW_MAX) } else { 0 };
-        *stream = Stream { thread, next: page + 1, window };
+        let steps = if goes_on { stream.steps.saturating_add(1) } else { 0 };
+        let proof = if self.read_in_vain > REMEMBERED / 2 { LONG_PROOF } else { PROOF };
+        let window = if steps >= proof { (stream.window * 2).clamp(WIDE_PAGES, WINDOW_MAX) } else { 0 };
+        *stream = Stream { thread, next: page + 1, window, steps };
         if window > 0 {
             let reached = self.read_from(page + 1, window);
             // The next fault of this scan is at the first page that is not in place.
@@ -225,7 +235,6 @@ impl Engine {
     fn install(&mut self, slot: u32) {
         let Some(load) = self.loads[slot as usize].take() else { return };
         let (mut run, mut lost) = (load.pages.start..load.pages.start, Vec::new());
-        let ahead = load.pages.len() > 1;
         for page in load.pages.clone() {
             let still = self.table.state(page) == State::Loading && self.table.place(page) == Some(slot);
             let index = page - load.pages.start;
@@ -257,13 +266,14 @@ impl Engine {
                 }
             }
         }
-        if ahead {
+        if load.ahead {
+            self.read_in_vain = (self.read_in_vain - load.pages.len() as i32).max(-REMEMBERED);
             self.stats.add(Stat::ReadAheadUsed, load.pages.len() as u64);
         }
         self.free_landing.put(slot);
         for page in lost {
             self.stats.add(Stat::StoreErrors, 1);
-            self.read_again(page, slot, if ahead { 0 } else { load.tries }, PAGE as i32);
+            self.read_again(page, slot, if load.ahead { 0 } else { load.tries }, PAGE as i32);
         }
     }
 
