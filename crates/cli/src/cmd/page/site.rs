@@ -21,6 +21,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// How often a cell is begun at most.
+const TRIES: u32 = 4;
+
 /// Where a swap file is to be made, and how large.
 #[derive(Debug, Clone)]
 pub(crate) struct SwapWish {
@@ -161,7 +164,7 @@ impl Site {
                 if let Some(progress) = &mut progress {
                     progress.begin(&show::name(backing, spec), super::expected(spec));
                 }
-                match self.run_twice(plan, backing, spec, stop, progress.as_deref()) {
+                match self.run_again(plan, backing, spec, stop, progress.as_deref()) {
                     Ok((outcome, nodes)) if outcome.pages_per_s() > 0.0 => {
                         let cell = Cell { backing, spec: spec.clone(), repeat, outcome, nodes };
                         progress.iter().for_each(|progress| progress.end(&show::result(&cell)));
@@ -178,7 +181,9 @@ impl Site {
         failure
     }
 
-    fn run_twice(
+    /// Under a plain limit the kernel kills now and then for want of memory while swap is free
+    /// (docs/memory.md): the cell is measured again, and how often that took is said.
+    fn run_again(
         &mut self,
         plan: &Plan,
         backing: PageBacking,
@@ -190,16 +195,21 @@ impl Site {
         let tick = |elapsed: Duration| {
             progress.iter().for_each(|progress| progress.tick(elapsed, &figures.now()));
         };
-        let group = self.group.as_ref().filter(|_| backing.keeper() == Keeper::ControlGroup);
-        let ran = cell::run(plan, backing, spec, group, stop, &tick);
-        if ran.is_ok() || stop.load(Ordering::Relaxed) {
-            return ran;
+        let mut number = 1;
+        loop {
+            let group = self.group.as_ref().filter(|_| backing.keeper() == Keeper::ControlGroup);
+            let ran = cell::run(plan, backing, spec, group, stop, &tick);
+            if ran.is_ok() && number > 1 {
+                self.notes.push(format!(
+                    "{} was measured in try {number}: the process was killed or failed before",
+                    show::name(backing, spec)
+                ));
+            }
+            if ran.is_ok() || number == TRIES || stop.load(Ordering::Relaxed) {
+                return ran;
+            }
+            number += 1;
         }
-        self.notes.push(format!(
-            "{} was measured in a second try: the first process was killed or failed",
-            show::name(backing, spec)
-        ));
-        cell::run(plan, backing, spec, group, stop, &tick)
     }
 
     /// Takes everything down and says what would not go.
