@@ -257,7 +257,7 @@ pub struct Engine {
     /// Pages read ahead and given up, less those that were used.
     read_in_vain: i32,
     idle_since: Option<Instant>,
-    filled: Stream,
+    filling: fault::Filling,
     takeover: Option<takeover::Takeover>,
     agent: Option<agent::Errands>,
     hints: Option<Arc<Hints>>,
@@ -335,7 +335,7 @@ impl Engine {
             streams: [Stream::default(); 64],
             read_in_vain: 0,
             idle_since: None,
-            filled: Stream::default(),
+            filling: fault::Filling::default(),
             takeover: None,
             agent: None,
             hints: None,

@@ -4,6 +4,7 @@
 //! Only decides: faults and where pages are come in, what to read goes out. How far a thread has got is seen
 //! by which pages are in place, as what was read ahead gives no fault that waits.
 
+use overdrive_sys::other_memory::Place;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -17,17 +18,6 @@ pub struct Fault {
     pub tid: u32,
     /// The number of the page.
     pub page: u64,
-}
-
-/// Where a page is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// In place.
-    Here,
-    /// In swap, or read from there and not touched since.
-    Swapped,
-    /// Nowhere: never touched, or not mapped.
-    Nowhere,
 }
 
 /// The memory of processes.

@@ -11,6 +11,13 @@ use overdrive_sys::uffd::PAGE;
 const FILL_MAX: u32 = 32;
 static ZEROES: [[u8; PAGE as usize]; FILL_MAX as usize] = [[0; PAGE as usize]; FILL_MAX as usize];
 
+/// Who writes new memory from front to back: the page that comes next, and how many were filled at once.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Filling {
+    next: u32,
+    window: u32,
+}
+
 impl Engine {
     /// A thread waits for the page at `address`.
     pub(super) fn fault(&mut self, address: u64, write: bool, thread: u32) {
@@ -63,14 +70,14 @@ impl Engine {
     /// How many pages to fill at once: more and more for whoever writes new memory from front to back, one
     /// for all others.
     fn pages_to_fill(&mut self, page: u32, write: bool) -> u32 {
-        let goes_on = write && self.filled.next == page;
-        let window = if goes_on { (self.filled.window * 2).min(FILL_MAX) } else { 1 };
+        let goes_on = write && self.filling.next == page;
+        let window = if goes_on { (self.filling.window * 2).min(FILL_MAX) } else { 1 };
         let room = (self.limits.total.saturating_sub(self.held()) as u32).max(1);
         let block_end = (page / BLOCK_PAGES + 1) * BLOCK_PAGES;
         let count = (page..block_end.min(page + window.min(room)))
             .take_while(|&page| self.table.state(page) == State::Empty && self.space.address(page).is_some())
             .count() as u32;
-        self.filled = super::Stream { next: page + count, window, ..Default::default() };
+        self.filling = Filling { next: page + count, window };
         count.max(1)
     }
 

@@ -121,7 +121,8 @@ impl Engine {
     pub(super) fn take_landing(&mut self, pages: u32, wanted: bool) -> Option<u32> {
         self.free_landing.take(pages, wanted).or_else(|| {
             // What was read ahead longest ago and not used goes back to being on the store.
-            let oldest = self.landed.iter().position(|&slot| is_wide(slot) != (wanted && pages == 1))?;
+            let is_for_one = wanted && pages == 1;
+            let oldest = self.landed.iter().position(|&slot| is_wide(slot) != is_for_one)?;
             let started = self.loads[self.landed[oldest] as usize].as_ref()?.started;
             if !wanted && !is_stale(started) {
                 return None;

@@ -1,26 +1,16 @@
 /* A program that starts the engine with options: three times its DRAM, compared, and each option seen to be heeded. */
-#include "overmem.h"
+#include "check.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { PAGE = 4096, DRAM = 64 << 20, ALL = 192 << 20, STORE = 384 << 20 };
-
-#define CHECK(what)                                                        \
-    do {                                                                   \
-        if (!(what)) {                                                     \
-            fprintf(stderr, "line %d: not so: %s\n", __LINE__, #what);     \
-            exit(1);                                                       \
-        }                                                                  \
-    } while (0)
 
 static const char digits[] = "0123456789abcdef";
 
@@ -35,12 +25,6 @@ static void *fill(void *start) {
     char *all = start;
     for (size_t i = 0; i < ALL; i++) all[i] = digit(i);
     return NULL;
-}
-
-static struct overmem_stats stats(void) {
-    struct overmem_stats now;
-    CHECK(overmem_stats(&now, sizeof now) == 0);
-    return now;
 }
 
 /* A program fills memory faster than the engine of a busy machine takes it over and evicts it. */

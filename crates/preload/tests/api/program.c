@@ -1,27 +1,11 @@
 /* A program that uses overmem.h: three times its DRAM, one part pinned, one advised cold, all of it compared. */
-#include "overmem.h"
+#include "check.h"
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { PAGE = 4096, DRAM = 64 << 20, ALL = 192 << 20, PINNED = 8 << 20, WINDOW = 4 << 20 };
-
-#define CHECK(what)                                                        \
-    do {                                                                   \
-        if (!(what)) {                                                     \
-            fprintf(stderr, "line %d: not so: %s\n", __LINE__, #what);     \
-            exit(1);                                                       \
-        }                                                                  \
-    } while (0)
-
-static struct overmem_stats stats(void) {
-    struct overmem_stats now;
-    CHECK(overmem_stats(&now, sizeof now) == 0);
-    return now;
-}
 
 /* How much of a range is in place. */
 static size_t in_place(void *start, size_t bytes) {

@@ -2,9 +2,9 @@
 //! told of the program's faults by the kernel's samples, asks for it by `process_madvise`.
 
 use super::ahead::{RoomCounter, Shared};
-use overdrive_host::swap::foresee::{Fault, Foresight, Memory, Place};
+use overdrive_host::swap::foresee::{Fault, Foresight, Memory};
 use overdrive_sys::fault_samples::FaultSamples;
-use overdrive_sys::other_memory::{self, OtherMemory};
+use overdrive_sys::other_memory::{OtherMemory, Place};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -55,13 +55,8 @@ impl Processes {
 
 impl Memory for Processes {
     fn places(&mut self, pid: u32, first: u64, count: usize) -> Vec<Place> {
-        let told = |place| match place {
-            other_memory::Place::Here => Place::Here,
-            other_memory::Place::Swapped => Place::Swapped,
-            other_memory::Place::Nowhere => Place::Nowhere,
-        };
         let places: Option<Vec<Place>> =
-            self.get(pid).and_then(|process| Some(process.places(first, count).ok()?.map(told).collect()));
+            self.get(pid).and_then(|process| Some(process.places(first, count).ok()?.collect()));
         if places.as_ref().is_none_or(Vec::is_empty) {
             // It has ended, or has become another program.
             self.open.remove(&pid);
