@@ -38,6 +38,7 @@ mod model;
 mod notice;
 mod store_faults;
 mod takeover;
+mod threads;
 mod write;
 
 pub use agent::Agent;
@@ -260,6 +261,7 @@ pub struct Engine {
     filling: fault::Filling,
     takeover: Option<takeover::Takeover>,
     agent: Option<agent::Errands>,
+    kept_words: threads::KeptWords,
     hints: Option<Arc<Hints>>,
     children: Vec<child::Child>,
     /// Blocks into which pages were put last, and when.
@@ -338,6 +340,7 @@ impl Engine {
             filling: fault::Filling::default(),
             takeover: None,
             agent: None,
+            kept_words: threads::KeptWords::none(),
             hints: None,
             children: Vec::new(),
             fresh: VecDeque::with_capacity(evict::FRESH_BLOCKS),
@@ -399,6 +402,7 @@ impl Engine {
         self.retry_parked();
         self.look_around();
         self.look_at_given_up()?;
+        self.look_at_threads();
         self.start_waiting()?;
         self.io.submit(None)?;
         busy |= self.reap();

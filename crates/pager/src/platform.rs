@@ -5,6 +5,7 @@ pub(crate) use overdrive_sys::{
     frames::Frames,
     page_io::{Done, PageIo},
     page_map::{PageMap, anonymous_pages, for_each_anonymous, largest_child},
+    thread_words::{ThreadWord, ThreadWords},
     uffd::{Message, Userfault, UserfaultError},
 };
 #[cfg(not(test))]
@@ -15,6 +16,6 @@ pub(crate) use std::{
 
 #[cfg(test)]
 pub(crate) use crate::sim::{
-    AsFd, Descriptor, Done, Frames, Instant, Message, PageIo, PageMap, Userfault, UserfaultError,
-    anonymous_pages, for_each_anonymous, largest_child,
+    AsFd, Descriptor, Done, Frames, Instant, Message, PageIo, PageMap, ThreadWord, ThreadWords, Userfault,
+    UserfaultError, anonymous_pages, for_each_anonymous, largest_child,
 };

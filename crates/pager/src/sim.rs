@@ -8,6 +8,7 @@ use overdrive_sys::Errno;
 pub(crate) use overdrive_sys::page_io::Done;
 use overdrive_sys::page_map::Anonymous;
 use overdrive_sys::parts::Parts;
+pub(crate) use overdrive_sys::thread_words::ThreadWord;
 pub(crate) use overdrive_sys::uffd::UserfaultError;
 use overdrive_sys::uffd::{Offers, PAGE};
 use std::cell::RefCell;
@@ -198,6 +199,8 @@ pub(crate) struct Kernel {
     pub(crate) done: VecDeque<(u32, bool, i32)>,
     pub(crate) watched: BTreeMap<u32, usize>,
     pub(crate) landing: BTreeMap<u32, Vec<u64>>,
+    /// Pages of the process that a living thread's word is on.
+    pub(crate) thread_pages: BTreeSet<u64>,
 }
 
 impl Kernel {
@@ -395,6 +398,26 @@ impl Userfault {
             count += 1;
         }
         Ok(count)
+    }
+}
+
+/// As [`overdrive_sys::thread_words::ThreadWords`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ThreadWords;
+
+impl ThreadWords {
+    #[allow(clippy::unnecessary_wraps, reason = "as the real one")]
+    pub(crate) fn of_this_library() -> Option<Self> {
+        Some(Self)
+    }
+
+    pub(crate) fn on_page(self, _: &[u8], address: u64) -> impl Iterator<Item = ThreadWord> {
+        Some(ThreadWord { address, thread: 1 }).into_iter().filter(move |&word| self.is_alive(word))
+    }
+
+    #[allow(clippy::unused_self, reason = "as the real one")]
+    pub(crate) fn is_alive(self, word: ThreadWord) -> bool {
+        kernel(|kernel| kernel.thread_pages.contains(&word.address))
     }
 }
 

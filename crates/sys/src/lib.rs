@@ -36,6 +36,7 @@ pub mod signals;
 pub mod swap;
 #[cfg(test)]
 mod test_skip;
+pub mod thread_words;
 pub mod uffd;
 pub mod usage;
 pub mod vm_counters;

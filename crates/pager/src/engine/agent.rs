@@ -1,13 +1,56 @@
 //! Errands for a second thread: what the serving thread must not do itself because it might wait for a page.
 
 use super::{Engine, EngineError};
+use overdrive_sys::thread_words::{ThreadWord, tell_end};
 use overdrive_sys::uffd::make_own;
 use rustix::fd::OwnedFd;
 use rustix::io::{read, write};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ops::Range;
 
-const ERRAND_BYTES: usize = 16;
+const ERRAND_BYTES: usize = 24;
+
+/// What there is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Errand {
+    /// These pages are shared with no child any more: they are to be the program's own again.
+    MakeOwn(Range<u64>),
+    /// This thread has ended: who waits for that must hear of it.
+    TellEnd(ThreadWord),
+}
+
+impl Errand {
+    fn to_bytes(&self) -> [u8; ERRAND_BYTES] {
+        let words = match self {
+            Self::MakeOwn(range) => [0, range.start, range.end],
+            Self::TellEnd(word) => [1, word.address, u64::from(word.thread)],
+        };
+        let mut bytes = [0; ERRAND_BYTES];
+        bytes
+            .chunks_exact_mut(8)
+            .zip(words)
+            .for_each(|(place, word)| place.copy_from_slice(&word.to_ne_bytes()));
+        bytes
+    }
+
+    fn of_bytes(bytes: &[u8; ERRAND_BYTES]) -> Self {
+        let word = |index: usize| {
+            u64::from_ne_bytes(bytes[index * 8..index * 8 + 8].try_into().expect("eight bytes"))
+        };
+        match word(0) {
+            0 => Self::MakeOwn(word(1)..word(2)),
+            _ => Self::TellEnd(ThreadWord { address: word(1), thread: word(2) as u32 }),
+        }
+    }
+
+    fn run(self) {
+        match self {
+            // A range that is gone or not writable any more needs nothing.
+            Self::MakeOwn(range) => drop(make_own(range)),
+            Self::TellEnd(word) => tell_end(word),
+        }
+    }
+}
 
 /// Where the engine leaves its errands.
 #[derive(Debug)]
@@ -17,11 +60,8 @@ pub(super) struct Errands {
 
 impl Errands {
     /// Leaves one. False when there are too many already.
-    pub(super) fn send(&mut self, range: Range<u64>) -> bool {
-        let mut errand = [0; ERRAND_BYTES];
-        errand[..8].copy_from_slice(&range.start.to_ne_bytes());
-        errand[8..].copy_from_slice(&range.end.to_ne_bytes());
-        write(&self.queue, &errand) == Ok(ERRAND_BYTES)
+    pub(super) fn send(&mut self, errand: &Errand) -> bool {
+        write(&self.queue, &errand.to_bytes()) == Ok(ERRAND_BYTES)
     }
 }
 
@@ -36,16 +76,14 @@ impl Agent {
     pub fn run(&self) {
         let mut errand = [0; ERRAND_BYTES];
         while read(&self.queue, &mut errand) == Ok(ERRAND_BYTES) {
-            let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
-            // A range that is gone or not writable any more needs nothing.
-            let _ = make_own(word(&errand[..8])..word(&errand[8..]));
+            Errand::of_bytes(&errand).run();
         }
     }
 }
 
 impl Engine {
     /// The other end of the engine's errands. Without one, memory that a child once shared stays in place
-    /// until the program writes to it.
+    /// until the program writes to it, and who waits for a thread that ended in a bad moment waits for ever.
     ///
     /// # Errors
     /// When there is no pipe.
@@ -58,5 +96,17 @@ impl Engine {
         let (reader, writer) = pipe.map_err(|errno| EngineError::System { step: "a pipe", errno })?;
         self.agent = Some(Errands { queue: writer });
         Ok(Agent { queue: reader })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errands_are_read_as_they_were_left() {
+        for errand in [Errand::MakeOwn(4096..12288), Errand::TellEnd(ThreadWord { address: 77, thread: 5 })] {
+            assert_eq!(Errand::of_bytes(&errand.to_bytes()), errand);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Making room before it is needed: blocks out of the way into staging, frames back to the kernel.
 
+use super::agent::Errand;
 use super::{Engine, RELEASE_GROUPS, TICK};
 use crate::platform::Instant;
 use crate::space::BLOCK_PAGES;
@@ -176,6 +177,13 @@ impl Engine {
         let (mut done, mut stuck, mut piece) = (0, 0, length);
         while done < length && stuck < STUCK_MAX {
             piece = piece.min(length - done);
+            let free = self.kept_words.free_bytes(address + done, piece);
+            if free == 0 {
+                self.stats.add(Stat::Pinned, 1);
+                done += PAGE;
+                continue;
+            }
+            piece = free;
             match self.userfault.move_pages(target + done, address + done, piece) {
                 Ok(moved) => {
                     done += moved;
@@ -227,6 +235,10 @@ impl Engine {
                     Next::Compress => self.soft.push_back(frame),
                     Next::Write => self.dirty.push_back(frame),
                 }
+                let stood = address + index as u64 * PAGE;
+                if self.must_stand(stood, frame) {
+                    self.rescue(page, stood);
+                }
             } else if resident && stayed >> index & 1 == 1 {
                 shared |= 1 << index;
             } else if resident && *settled.get_or_insert_with(|| self.is_settled(address)) {
@@ -255,7 +267,7 @@ impl Engine {
             let start = pages.trailing_zeros();
             let count = (pages >> start).trailing_ones();
             let from = address + u64::from(start) * PAGE;
-            if !agent.send(from..from + u64::from(count) * PAGE) {
+            if !agent.send(&Errand::MakeOwn(from..from + u64::from(count) * PAGE)) {
                 return;
             }
             pages &= !((u64::MAX >> (64 - count)) << start);

@@ -98,7 +98,7 @@ impl Engine {
     }
 
     /// The page is still in its frame: back with it, without I/O.
-    fn rescue(&mut self, page: u32, address: u64) {
+    pub(super) fn rescue(&mut self, page: u32, address: u64) {
         let Some(frame) = self.table.place(page) else { return };
         let outcome = self.userfault.copy(address, self.frames.page(frame), true);
         if outcome.is_ok() {

@@ -46,6 +46,8 @@ struct Scope {
     unmap: bool,
     remap: bool,
     pin: bool,
+    /// Whether threads begin and end whose word is on the first page.
+    words: bool,
     /// Children, at most.
     children: usize,
     /// How often a long time passes, at most.
@@ -69,6 +71,7 @@ const PLAIN: Scope = Scope {
     unmap: false,
     remap: false,
     pin: false,
+    words: false,
     children: 0,
     passes: 0,
     compress: Compress::Off,
@@ -146,6 +149,15 @@ fn every_order_with_compressed_pages() {
 }
 
 #[test]
+fn every_order_with_threads_that_end() {
+    let scope = Scope { words: true, ..PLAIN };
+    explore("one page", Scope { pages: 1, failures: 1, ..scope }, 4_000);
+    explore("two pages", scope, 4_000);
+    explore("compressed", Scope { compress: Compress::Auto, ..scope }, 4_000);
+    explore("a child", Scope { children: 1, ..scope }, 3_000);
+}
+
+#[test]
 fn every_order_with_a_store_in_parts() {
     explore("two pages", Scope { parts: true, failures: 1, ..PLAIN }, 3_000);
 }
@@ -191,6 +203,7 @@ fn long_walks() {
             unmap: rng.below(2) == 0,
             remap: rng.below(2) == 0,
             pin: rng.below(3) == 0,
+            words: seed % 5 == 1,
             children: rng.below(4) as usize,
             passes: 10,
             compress: [Compress::Off, Compress::Auto, Compress::Off, Compress::Zstd][seed as usize % 4],
@@ -198,6 +211,8 @@ fn long_walks() {
             parts: seed % 3 == 0,
             holds: u16::from(seed % 9 == 5),
         };
+        // A thread's block does not move.
+        let scope = Scope { words: scope.words && !scope.remap, ..scope };
         let mut world = World::new(scope);
         let _ = write!(world.story, "seed {seed}, {scope:?}");
         for _ in 0..400 {

@@ -15,7 +15,7 @@ use overdrive_pager::stats::Stat;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::{has_userfault, library, stats};
 
@@ -31,6 +31,10 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 /// This program again, in a role, with the library. `None` where the kernel does not permit it.
 fn start(name: &str, role: &str, dir: &Path, more: &str) -> Option<Child> {
+    start_with(name, role, dir, more, &[])
+}
+
+fn start_with(name: &str, role: &str, dir: &Path, more: &str, settings: &[(&str, &str)]) -> Option<Child> {
     if !has_userfault(name) {
         return None;
     }
@@ -41,6 +45,7 @@ fn start(name: &str, role: &str, dir: &Path, more: &str) -> Option<Child> {
         .env(DIR, dir)
         .env("LD_PRELOAD", library())
         .env("OVERDRIVE_EXTEND", setup)
+        .envs(settings.iter().copied())
         // Its own sums are not part of ours; a panic is told on standard error.
         .stdout(std::process::Stdio::null())
         .spawn()
@@ -212,6 +217,20 @@ fn any_thread_may_make_the_process_another_program() {
     }
 }
 
+#[test]
+fn threads_that_end_are_told_of_whatever_was_pressed_out() {
+    let dir = scratch();
+    let name = "threads_that_end_are_told_of_whatever_was_pressed_out";
+    // Else the kernel would write to the thread's block whenever it lets it run.
+    let tunables = ("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
+    for compress in ["off", "auto"] {
+        let more = format!(",compress={compress}");
+        let Some(child) = start_with(name, "ends", dir.path(), &more, &[tunables]) else { return };
+        let status = wait(child, Duration::from_secs(120));
+        assert!(status.success(), "{compress}: {status}");
+    }
+}
+
 /// Not a test by itself: what the program started by the others does.
 #[test]
 fn role() {
@@ -223,6 +242,7 @@ fn role() {
         Ok("pieces") => fill_in_pieces(),
         Ok("orphans") => leave_orphans(),
         Ok("dropped") => give_up_and_go_on(),
+        Ok("ends") => end_threads(),
         Ok("exec") => become_another_program_by_a_thread(),
         _ => {}
     }
@@ -394,6 +414,61 @@ fn become_another_program_by_a_thread() {
     // Keeps the pager busy meanwhile.
     let _ = area.check_all();
     panic!("{:?}", thread.join());
+}
+
+const SLEEPERS: usize = 16;
+/// Of each sleeper its thread block and a place in the middle of its stack.
+static SLEEPERS_AT: [[AtomicU64; 2]; SLEEPERS] = [const { [const { AtomicU64::new(0) }; 2] }; SLEEPERS];
+/// Not 0 when they may end: what they wait for.
+static SLEPT: AtomicU32 = AtomicU32::new(0);
+
+/// Sleeps until it may end, and ends without another look at its own memory.
+extern "C" fn sleep(number: *mut libc::c_void) -> *mut libc::c_void {
+    let stack = std::hint::black_box([1u8; 64 << 10]);
+    let at = &SLEEPERS_AT[number as usize];
+    at[1].store(stack.as_ptr() as u64, Ordering::Relaxed);
+    // SAFETY: the calls change nothing of this process; the last ends this thread, which has nothing to drop.
+    unsafe {
+        at[0].store(libc::pthread_self() as u64, Ordering::Relaxed);
+        while SLEPT.load(Ordering::Relaxed) == 0 {
+            libc::syscall(libc::SYS_futex, SLEPT.as_ptr(), libc::FUTEX_WAIT, 0, 0);
+        }
+        libc::syscall(libc::SYS_exit, 0);
+    }
+    std::hint::black_box(stack);
+    std::ptr::null_mut()
+}
+
+/// Presses threads that sleep out of memory, has them end, and waits for them: the kernel tells of a thread's end by
+/// a word of its block, and no fault is handed over any more then.
+fn end_threads() {
+    let start = |number| {
+        let mut thread = 0;
+        // SAFETY: the function takes a number and lives as long as the program.
+        let outcome =
+            unsafe { libc::pthread_create(&raw mut thread, std::ptr::null(), sleep, number as *mut _) };
+        assert_eq!(outcome, 0);
+        thread
+    };
+    let threads: Vec<libc::pthread_t> = (0..SLEEPERS).map(start).collect();
+    let mut area = Area::new(2 * BUDGET as usize / PAGE);
+    let map = overdrive_sys::page_map::PageMap::open().unwrap();
+    let is_away = |at: &AtomicU64| {
+        let address = at.load(Ordering::Relaxed);
+        address != 0 && map.present(address, 1).unwrap() == 0
+    };
+    let end = Instant::now() + Duration::from_secs(60);
+    while !SLEEPERS_AT.iter().all(|at| is_away(&at[1])) {
+        assert!(Instant::now() < end, "the stacks are not evicted");
+        (0..area.len()).for_each(|page| area.write(page, page as u64 + 1));
+    }
+    SLEPT.store(1, Ordering::Relaxed);
+    // SAFETY: wakes who waits there.
+    unsafe { libc::syscall(libc::SYS_futex, SLEPT.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    for thread in threads {
+        // SAFETY: made above, and waited for once.
+        assert_eq!(unsafe { libc::pthread_join(thread, std::ptr::null_mut()) }, 0);
+    }
 }
 
 /// Locks the mapping that this address is in.

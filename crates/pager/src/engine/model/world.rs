@@ -57,6 +57,8 @@ pub(super) enum Step {
     Fork(usize, usize),
     Exit(usize),
     Pin(u64),
+    /// A thread begins whose word is on a page, or that one ends.
+    Live(u64),
 }
 
 impl Step {
@@ -170,7 +172,13 @@ impl World {
             engine.staging,
             (&engine.waiting, &engine.parked, &engine.dirty, &engine.free_runs, &engine.runs),
             (&engine.soft, &engine.pool, &engine.io.parts),
-            (&engine.landed, &engine.free_landing, engine.stuck, engine.leaving),
+            (
+                &engine.landed,
+                &engine.free_landing,
+                engine.stuck,
+                engine.leaving,
+                engine.kept_words.addresses()
+            ),
             engine
                 .loads
                 .iter()
@@ -273,6 +281,16 @@ impl World {
             }
             steps.push(Step::Touch(number, thread, address, None));
             let name = (address - BASE) / PAGE % 61 * 4;
+            let is_of_a_thread = self.scope.words && address == BASE;
+            if is_of_a_thread {
+                // Its block is never zeroes, and nobody gives it up.
+                steps.push(Step::Touch(number, thread, address, Some(name + content % 3 + 1)));
+                let stands = |kernel: &mut Kernel| kernel.memories[0].standing.get(&BASE).copied();
+                if number == 0 && kernel(stands).is_some_and(|it| it != Standing::Content(0)) {
+                    steps.push(Step::Live(BASE));
+                }
+                continue;
+            }
             steps.push(Step::Touch(number, thread, address, Some(name + (content + 1) % 4)));
             if self.scope.remove {
                 steps.push(Step::Remove(number, thread, address));
@@ -324,6 +342,12 @@ impl World {
             Step::Turn => {
                 kernel(|kernel| kernel.time += Duration::from_millis(1));
                 self.engine.turn().unwrap();
+                let is_away = |kernel: &Kernel| {
+                    let memory = &kernel.memories[0];
+                    memory.changing == 0
+                        && kernel.thread_pages.iter().any(|page| !memory.standing.contains_key(page))
+                };
+                assert!(!kernel(|kernel| is_away(kernel)), "a living thread's word is away\n{}", self.story);
             }
             Step::Read(index, sound) => kernel(|kernel| kernel.end_read(index, sound)),
             Step::Write(index, sound) => kernel(|kernel| kernel.end_write(index, sound)),
@@ -354,6 +378,11 @@ impl World {
                     kernel.memories[number].dead = true;
                 });
             }
+            Step::Live(address) => kernel(|kernel| {
+                if !kernel.thread_pages.remove(&address) {
+                    kernel.thread_pages.insert(address);
+                }
+            }),
             Step::Pin(address) => kernel(|kernel| {
                 let memory = &mut kernel.memories[0];
                 if !memory.pinned.remove(&address) && memory.standing.contains_key(&address) {
