@@ -36,6 +36,7 @@ mod message;
 #[cfg(test)]
 mod model;
 mod notice;
+mod place;
 mod store_faults;
 mod takeover;
 mod threads;
@@ -258,6 +259,7 @@ pub struct Engine {
     /// Pages read ahead and given up, less those that were used.
     read_in_vain: i32,
     idle_since: Option<Instant>,
+    place: Option<place::Place>,
     filling: fault::Filling,
     takeover: Option<takeover::Takeover>,
     agent: Option<agent::Errands>,
@@ -337,6 +339,7 @@ impl Engine {
             streams: [Stream::default(); 64],
             read_in_vain: 0,
             idle_since: None,
+            place: None,
             filling: fault::Filling::default(),
             takeover: None,
             agent: None,
@@ -362,12 +365,6 @@ impl Engine {
             frames,
             io,
         })
-    }
-
-    /// Leaves the processor that serves faults to that alone: what the kernel does on the engine's behalf
-    /// runs on these. To be said before the first turn.
-    pub fn keep_workers_to(&mut self, cpus: &[usize]) {
-        self.io.keep_workers_to(cpus);
     }
 
     /// The counters.
@@ -397,6 +394,7 @@ impl Engine {
         if self.store_faults.as_ref().is_some_and(StoreFaults::is_over) {
             return Err(Errno::NODEV);
         }
+        self.choose_place();
         let mut busy = self.read_messages()?;
         self.serve_children()?;
         self.retry_parked();
@@ -427,7 +425,7 @@ impl Engine {
     fn rest(&mut self) -> Result<(), Errno> {
         let now = Instant::now();
         let since = *self.idle_since.get_or_insert(now);
-        if now.duration_since(since) < self.spin {
+        if now.duration_since(since) < self.spin() {
             // Whoever else is ready to run here goes first.
             std::thread::yield_now();
             self.tier.note_idle(now);

@@ -5,7 +5,7 @@ use overdrive_pager::engine::{Config, Engine, Notice, StoreFaults};
 use overdrive_pager::pool::Compress;
 use overdrive_pager::seal::Seal;
 use overdrive_pager::stats::Stats;
-use overdrive_sys::affinity::{allowed_cpus, pin_current_thread};
+use overdrive_sys::affinity::allowed_cpus;
 use overdrive_sys::file::create_unnamed;
 use overdrive_sys::parts::Parts;
 use overdrive_sys::secret::fill_with_random;
@@ -166,11 +166,8 @@ impl Setup {
             agent.run();
         })?;
         let places = Places::among(&allowed_cpus().unwrap_or_default(), &self.avoid, std::process::id());
-        if !places.others.is_empty() {
-            engine.keep_workers_to(&places.others);
-        }
         // After the agent, whose stack it must leave alone.
-        start_thread("overmem", move |started| serve(engine, places.own, started))?;
+        start_thread("overmem", move |started| serve(engine, &places, started))?;
         api::note_running(stats, hints);
         Ok(())
     }
@@ -263,15 +260,15 @@ fn tell(notice: &Notice) {
     }
 }
 
-fn serve(mut engine: Engine, cpu: Option<usize>, started: &AtomicBool) {
+fn serve(mut engine: Engine, places: &Places, started: &AtomicBool) {
     // Before the engine is dropped, also when it panics: it would give the memory back to the kernel, and
     // what is away would read as zeroes.
     let _ends = ProgramEndsWithEngine;
     fork::note_engine();
     // A thread that wanders between processors takes its wake-ups with it: on a machine with two it halved
     // the rate of faults.
-    if let Some(cpu) = cpu {
-        let _ = pin_current_thread(cpu);
+    if let Some(own) = places.own {
+        engine.run_on(own, &places.others);
     }
     engine.watch_process(&ground::own_ranges());
     started.store(true, Ordering::Release);

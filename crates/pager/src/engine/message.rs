@@ -26,7 +26,10 @@ impl Engine {
                 // Nothing is protected on purpose yet; lifting it wakes the writer.
                 let _ = self.userfault.write_protect(address..address + PAGE, false);
             }
-            Message::Fault { address, write, thread, .. } => self.fault(address, write, thread),
+            Message::Fault { address, write, thread, .. } => {
+                self.note_faulting(thread);
+                self.fault(address, write, thread);
+            }
             Message::Remove(range) => self.about_to_go(&range),
             Message::Unmap(range) => {
                 self.give_up(&range);
