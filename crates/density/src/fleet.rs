@@ -8,6 +8,7 @@ use crate::connection::Connection;
 use crate::instance::folder::{RunFolder, mark_store};
 use crate::instance::{Instance, InstanceError, Kind, Seat};
 use crate::load::{self, LoadError, LoadSpec};
+use overdrive_sys::memory_group::zswap::ZswapFollower;
 use overdrive_sys::memory_group::{GroupCounters, GroupError, MemoryGroup, Place};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -95,6 +96,8 @@ pub struct Fleet<'a> {
     kind: &'a dyn Kind,
     spec: FleetSpec,
     connections: Vec<Connection>,
+    /// Keeps the fleet and its classes to their DRAM with what zswap holds of theirs.
+    zswap: Option<ZswapFollower>,
     // Dropped in this order: members, then the groups around theirs, then the folder of their sockets.
     members: Vec<Member>,
     classes: Vec<MemoryGroup>,
@@ -132,7 +135,19 @@ impl<'a> Fleet<'a> {
             None => Vec::new(),
         };
         let (connections, members) = (Vec::new(), Vec::new());
-        Ok(Self { kind, spec, connections, members, classes, group, folder, oom_kills: 0 })
+        let mut fleet =
+            Self { kind, spec, connections, zswap: None, members, classes, group, folder, oom_kills: 0 };
+        fleet.follow_zswap()?;
+        Ok(fleet)
+    }
+
+    /// From now on the limits that the groups have, where there are any, hold with what zswap takes.
+    fn follow_zswap(&mut self) -> Result<(), FleetError> {
+        if self.spec.backing.swaps() {
+            let groups: Vec<&MemoryGroup> = self.group.iter().chain(&self.classes).collect();
+            self.zswap = ZswapFollower::start(&groups, None, |_, _| ())?;
+        }
+        Ok(())
     }
 
     /// How many instances run.
@@ -279,7 +294,15 @@ impl<'a> Fleet<'a> {
     ///
     /// # Errors
     /// When a class cannot be squeezed so far.
-    pub fn limit_classes(&self, memory_bytes: u64) -> Result<(), FleetError> {
+    pub fn limit_classes(&mut self, memory_bytes: u64) -> Result<(), FleetError> {
+        // A limit that is read back must not be moved meanwhile.
+        self.zswap = None;
+        let limited = self.limit_each_class(memory_bytes);
+        self.follow_zswap()?;
+        limited
+    }
+
+    fn limit_each_class(&self, memory_bytes: u64) -> Result<(), FleetError> {
         for (at, (class, group)) in self.spec.classes.iter().zip(&self.classes).enumerate() {
             let members = self.members.iter().filter(|member| member.class == Some(at)).count() as u64;
             if members > 0 {

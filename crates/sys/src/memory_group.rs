@@ -6,6 +6,7 @@
 //! owner, so that a later run finds and removes what a killed one left behind.
 
 pub mod reclaim;
+pub mod zswap;
 
 use crate::owner::Owner;
 use std::fs;
@@ -217,6 +218,8 @@ pub struct GroupCounters {
     pub usage_max_bytes: Option<u64>,
     /// Its memory in swap now, in bytes.
     pub swap_bytes: Option<u64>,
+    /// DRAM that zswap takes for its memory in swap, in bytes; version 2 tells, from Linux 5.19 on.
+    pub zswap_bytes: Option<u64>,
     /// How often an allocation met the limit.
     pub limit_hits: Option<u64>,
     /// Faults that read a page.
@@ -461,6 +464,7 @@ fn counters_of(path: &Path, version: Version) -> GroupCounters {
             usage_bytes: number("memory.usage_in_bytes"),
             usage_max_bytes: number("memory.max_usage_in_bytes"),
             swap_bytes: keyed("memory.stat", "total_swap"),
+            zswap_bytes: None,
             limit_hits: number("memory.failcnt"),
             major_faults: keyed("memory.stat", "total_pgmajfault"),
             swapped_out_bytes: None,
@@ -474,6 +478,7 @@ fn counters_of(path: &Path, version: Version) -> GroupCounters {
             usage_bytes: number("memory.current"),
             usage_max_bytes: number("memory.peak"),
             swap_bytes: number("memory.swap.current"),
+            zswap_bytes: keyed("memory.stat", "zswap"),
             limit_hits: keyed("memory.events", "max"),
             major_faults: keyed("memory.stat", "pgmajfault"),
             swapped_out_bytes: keyed("memory.stat", "pswpout").map(|pages| pages * 4096),

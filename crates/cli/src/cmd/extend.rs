@@ -4,6 +4,7 @@
 //! program has the terminal, the signals and the exit code; this process waits, and takes down what it made.
 
 mod ahead;
+mod budget;
 mod device;
 mod foresee;
 pub(crate) mod launch;
@@ -24,6 +25,7 @@ use device::Device;
 use overdrive_base::size::format_size;
 use overdrive_pager::stats::Stat;
 use overdrive_sys::memory_group::MemoryGroup;
+use overdrive_sys::memory_group::zswap::ZswapFollower;
 use overdrive_sys::relay::Relay;
 use overdrive_sys::swap::{self, SwapFile};
 use plan::{Backend, Plan};
@@ -59,9 +61,9 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
         plan.announcement().lines().for_each(say);
     }
     let started = Instant::now();
-    let room = site.keep_room(&folder, flags)?;
+    let kept = (site.keep_budget(&folder, flags)?, site.keep_room(&folder, flags)?);
     let status = start_and_wait(flags, &plan, &folder, &site, &relay);
-    drop(room);
+    drop(kept);
     let elapsed = started.elapsed();
     let counters = watch::processes_in(&folder.path);
     let on_swap = SwapRun::at(&folder.path, std::process::id());
@@ -183,6 +185,12 @@ impl Site {
         })?;
         let group = MemoryGroup::create(place, plan.dram_bytes)?;
         Ok(Self { group: Some(group), swap: Some(swap) })
+    }
+
+    /// Keeps the budget with what zswap holds from now on, where the kernel does not.
+    fn keep_budget(&self, folder: &RunFolder, flags: &ExtendFlags) -> Result<Option<ZswapFollower>> {
+        let Some(group) = &self.group else { return Ok(None) };
+        Ok(budget::keep(group, &folder.path, flags.quiet)?)
     }
 
     /// Keeps room below the budget from now on, where it is wanted and the kernel allows it; says so where it

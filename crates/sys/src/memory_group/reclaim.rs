@@ -149,14 +149,14 @@ fn number(file: &File) -> io::Result<u64> {
 /// A timer whose signal interrupts system calls of the thread that made it, again and again: one that comes
 /// just before the call would be lost.
 #[derive(Debug)]
-struct Timer {
+pub(super) struct Timer {
     id: libc::timer_t,
     /// It belongs to its thread.
     _here: PhantomData<*const ()>,
 }
 
 impl Timer {
-    fn new() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         let signal = libc::SIGRTMIN() + 5;
         // SAFETY: all zeroes is a valid sigaction (default action, no flags, empty mask).
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -181,7 +181,7 @@ impl Timer {
     }
 
     /// Lets it ring every `time` from now on; zero: no more.
-    fn arm(&self, time: Duration) -> io::Result<()> {
+    pub(super) fn arm(&self, time: Duration) -> io::Result<()> {
         let time = libc::timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos().into() };
         let when = libc::itimerspec { it_interval: time, it_value: time };
         // SAFETY: the timer is ours until it is dropped; `when` lives through the call.

@@ -2,6 +2,7 @@
 //! that keeps room, which lie in a file in the run's directory.
 
 use super::ahead::{ROOM_FILE, RoomCounter, RoomCounters};
+use super::budget::Budget;
 use super::show::{COUNTER, GAUGE, family, short};
 use super::store::Store;
 use overdrive_base::size::format_size;
@@ -24,6 +25,9 @@ pub(super) struct SwapRun {
     /// The name of the first process in the group; empty when there is none.
     pub(super) program: String,
     pub(super) group: GroupCounters,
+    /// What the group and zswap may take together; the limit of the group alone is lower then. None when the
+    /// limit is the budget.
+    pub(super) budget: Option<Budget>,
     /// None when the kernel allows no room to be kept.
     pub(super) room: Option<RoomCounters>,
 }
@@ -44,12 +48,22 @@ impl SwapRun {
             pid,
             program: program.trim_end().to_owned(),
             group: counters_at(&group),
+            budget: Budget::read(folder),
             room: RoomCounters::read(&folder.join(ROOM_FILE)),
         })
     }
 
     fn room_bytes(&self) -> Option<u64> {
         Some(self.group.limit_bytes?.saturating_sub(self.group.usage_bytes?))
+    }
+
+    fn budget_bytes(&self) -> Option<u64> {
+        self.budget.map(|budget| budget.bytes).or(self.group.limit_bytes)
+    }
+
+    /// DRAM that zswap takes for the run, which counts in its budget.
+    fn zswap_bytes(&self) -> Option<u64> {
+        self.budget.map_or(self.group.zswap_bytes, |budget| budget.zswap_bytes)
     }
 
     fn counted_ahead(&self, counter: RoomCounter) -> Option<u64> {
@@ -63,7 +77,7 @@ impl SwapRun {
             1 => "a process of the program was".to_owned(),
             many => format!("{many} processes of the program were"),
         };
-        let dram = self.group.limit_bytes.map_or("the budget".to_owned(), format_size);
+        let dram = self.budget_bytes().map_or("the budget".to_owned(), format_size);
         let (size, folder) = (format_size(store.bytes), store.folder.display());
         let more = format_size(store.bytes * 2).replace(' ', "");
         let full = if self.filled_swap(store.bytes) {
@@ -94,11 +108,12 @@ impl SwapRun {
         let mut value = json!({
             "pid": self.pid,
             "program": self.program,
-            "limit_bytes": group.limit_bytes,
+            "limit_bytes": self.budget_bytes(),
             "resident_bytes": group.usage_bytes,
             "resident_max_bytes": group.usage_max_bytes,
             "room_bytes": self.room_bytes(),
             "swapped_bytes": group.swap_bytes,
+            "zswap_bytes": self.zswap_bytes(),
             "major_faults": group.major_faults,
             "direct_stalls": group.limit_hits,
             "written_bytes": group.swapped_out_bytes,
@@ -171,10 +186,11 @@ pub(super) fn metrics<'a>(runs: &'a [SwapRun]) -> String {
             }
         };
     let number = |value: Option<u64>| value.map(|value| value as f64);
-    figure("limit_bytes", GAUGE, Some("bytes"), &|run| number(run.group.limit_bytes));
+    figure("limit_bytes", GAUGE, Some("bytes"), &|run| number(run.budget_bytes()));
     figure("resident_bytes", GAUGE, Some("bytes"), &|run| number(run.group.usage_bytes));
     figure("room_bytes", GAUGE, Some("bytes"), &|run| number(run.room_bytes()));
     figure("swapped_bytes", GAUGE, Some("bytes"), &|run| number(run.group.swap_bytes));
+    figure("zswap_bytes", GAUGE, Some("bytes"), &|run| number(run.zswap_bytes()));
     figure("major_faults", COUNTER, None, &|run| number(run.group.major_faults));
     figure("direct_stalls", COUNTER, None, &|run| number(run.group.limit_hits));
     figure("written_bytes", COUNTER, Some("bytes"), &|run| number(run.group.swapped_out_bytes));
@@ -209,6 +225,7 @@ mod tests {
             pid: 4_194_303,
             program: "a \"long\" name of a program".to_owned(),
             group,
+            budget: None,
             room: Some(room),
         }
     }
@@ -220,6 +237,27 @@ mod tests {
         let line = text.lines().nth(1).unwrap();
         for word in ["4194303", "252M", "4.0M", "300M", "100000", " 0 ", "1.0G", "-"] {
             assert!(line.contains(word), "{word}: {line}");
+        }
+    }
+
+    #[test]
+    fn the_budget_is_shown_where_zswap_takes_a_part_of_it() {
+        let mut run = run(5);
+        assert_eq!(
+            (&run.json()["limit_bytes"], &run.json()["zswap_bytes"]),
+            (&json!(256 << 20), &Value::Null)
+        );
+        run.budget = Some(Budget { bytes: 320 << 20, zswap_bytes: Some(64 << 20) });
+        let value = run.json();
+        assert_eq!((&value["limit_bytes"], &value["zswap_bytes"]), (&json!(320 << 20), &json!(64 << 20)));
+        assert_eq!(value["room_bytes"], 4 << 20, "below what the kernel keeps");
+        let text = metrics(&[run]);
+        for (name, mib) in [("limit", 320), ("zswap", 64), ("room", 4)] {
+            assert!(
+                text.contains(&format!("overdrive_extend_swap_{name}_bytes{{"))
+                    && text.contains(&format!("}} {}\n", mib << 20)),
+                "{name}: {text}"
+            );
         }
     }
 

@@ -13,12 +13,14 @@ use overdrive_base::size::{format_size, parse_size};
 use overdrive_base::time::three_digits;
 use overdrive_paging::outcome::Outcome;
 use overdrive_paging::spec::Spec;
+use overdrive_sys::memory_group::zswap::{OVER, Share, UNKNOWN, ZswapFollower};
 use overdrive_sys::memory_group::{MemoryGroup, Place};
 use overdrive_sys::swap::{self, SwapFile};
 use overdrive_sys::vm_counters::VmCounters;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often a cell is begun at most.
@@ -113,13 +115,48 @@ pub(crate) fn clean_stale(as_json: bool) -> Result<Ending> {
 pub(crate) struct Site {
     swap: Option<SwapFile>,
     group: Option<MemoryGroup>,
+    zswap: Arc<ZswapSeen>,
     pub(crate) notes: Vec<String>,
+}
+
+/// What was seen of zswap beside the group; nothing where the kernel charges it to the group.
+#[derive(Debug, Default)]
+struct ZswapSeen {
+    max_bytes: AtomicU64,
+    was_over: AtomicBool,
+    is_unknown: AtomicBool,
+}
+
+impl ZswapSeen {
+    fn see(&self, share: &Share) {
+        self.max_bytes.fetch_max(share.zswap_bytes.unwrap_or(0), Ordering::Relaxed);
+        self.was_over.fetch_or(share.is_over, Ordering::Relaxed);
+        self.is_unknown.fetch_or(share.zswap_bytes.is_none(), Ordering::Relaxed);
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let most = self.max_bytes.load(Ordering::Relaxed);
+        if most > 0 {
+            notes.push(format!(
+                "zswap held up to {} of the set in DRAM; the limit was lower than the budget by as much",
+                format_size(most)
+            ));
+        }
+        if self.was_over.load(Ordering::Relaxed) {
+            notes.push(format!("{OVER}; the backing swap had more DRAM than the budget"));
+        }
+        if self.is_unknown.load(Ordering::Relaxed) {
+            notes.push(format!("{UNKNOWN}; the backing swap had as much more DRAM than the budget"));
+        }
+        notes
+    }
 }
 
 impl Site {
     /// Makes what the plan needs; what was made is gone again when a later step fails.
     pub(crate) fn prepare(plan: &Plan) -> Result<Self> {
-        let mut site = Self { swap: None, group: None, notes: Vec::new() };
+        let mut site = Self { swap: None, group: None, zswap: Arc::default(), notes: Vec::new() };
         let program = std::env::current_exe().context("finding this program")?;
         for backing in &plan.backings {
             site.notes.extend(backing.try_out(&program, plan)?);
@@ -198,7 +235,12 @@ impl Site {
         let mut number = 1;
         loop {
             let group = self.group.as_ref().filter(|_| backing.keeper() == Keeper::ControlGroup);
+            let seen = Arc::clone(&self.zswap);
+            let set = Some(plan.set_bytes);
+            let follow = |group| ZswapFollower::start(&[group], set, move |_, share| seen.see(share));
+            let follower = group.map(follow).transpose()?;
             let ran = cell::run(plan, backing, spec, group, stop, &tick);
+            drop(follower);
             if ran.is_ok() && number > 1 {
                 self.notes.push(format!(
                     "{} was measured in try {number}: the process was killed or failed before",
@@ -214,6 +256,7 @@ impl Site {
 
     /// Takes everything down and says what would not go.
     pub(crate) fn take_down(&mut self) -> Result<()> {
+        self.notes.extend(self.zswap.notes());
         let group = self.group.take().map_or(Ok(()), MemoryGroup::remove);
         let swap = self.swap.take().map(|file| {
             let path = file.path().to_path_buf();
