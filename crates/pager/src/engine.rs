@@ -208,10 +208,14 @@ struct Run {
     slot: u32,
 }
 
-/// What a thread did last, to see a scan coming.
+/// What a thread did last, to see a walk coming.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stream {
     thread: u32,
+    /// Where it faulted last, and how many pages after the time before that.
+    last: u32,
+    step: i32,
+    /// Where a scan faults next.
     next: u32,
     window: u32,
     /// Faults in a row that were where they were expected.

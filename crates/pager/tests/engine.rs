@@ -299,6 +299,31 @@ fn clean_pages_are_not_written_again_and_scans_are_read_ahead() {
 }
 
 #[test]
+fn walks_in_equal_steps_are_read_ahead_in_both_directions() {
+    let name = "walks_in_equal_steps_are_read_ahead_in_both_directions";
+    under_an_engine(name, 512 * MIB, Compress::Off, None, |region, stats| {
+        fill(region);
+        let counts = || [Stat::Loads, Stat::ReadAheadUsed].map(|stat| stats.get(stat));
+        let walk = |pages: &mut dyn Iterator<Item = usize>| {
+            let before = counts();
+            pages.for_each(|page| check(region, page, 0));
+            let after = counts();
+            assert!(after[1] - before[1] > 4 * (after[0] - before[0]), "{before:?} {after:?}");
+        };
+        // Each at the other end of what was touched last.
+        walk(&mut (0..PAGES).rev());
+        walk(&mut (0..PAGES).rev().step_by(3));
+        walk(&mut (0..7).flat_map(|first| (first..PAGES).step_by(7)));
+        // At random nothing is.
+        let mut rng = Rng::new(5);
+        let before = stats.get(Stat::ReadAhead);
+        (0..2000).for_each(|_| check(region, rng.below(PAGES as u64) as usize, 0));
+        let ahead = stats.get(Stat::ReadAhead) - before;
+        assert!(ahead < 200, "{ahead} pages were read ahead of random accesses");
+    });
+}
+
+#[test]
 fn pages_of_zeroes_cost_nothing() {
     under_an_engine("pages_of_zeroes_cost_nothing", 256 * MIB, Compress::Off, None, |region, stats| {
         for round in 0..2 {

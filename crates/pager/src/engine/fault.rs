@@ -1,6 +1,7 @@
 //! Answering one fault.
 
 use super::Engine;
+use super::landing::is_wide;
 use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
 use crate::table::State;
@@ -32,15 +33,16 @@ impl Engine {
             State::Staged => self.rescue(page, address),
             State::Stored => {
                 self.want(page);
-                self.read_ahead(page, thread);
+                self.read_ahead(page, thread, false);
             }
             State::Loading => {
+                let scanned = self.table.place(page).is_some_and(is_wide);
                 self.want(page);
-                self.read_ahead(page, thread);
+                self.read_ahead(page, thread, scanned);
             }
             State::Compressed => {
                 self.expand(page, address);
-                self.read_ahead(page, thread);
+                self.read_ahead(page, thread, false);
             }
             State::Lost => self.raise(address),
         }

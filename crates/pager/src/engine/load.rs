@@ -19,6 +19,8 @@ const PROOF: u32 = 1;
 const LONG_PROOF: u32 = 8;
 /// Of so many pages the balance of use is remembered.
 const REMEMBERED: i32 = 2048;
+/// Of a walk in other steps that many are read ahead, at first and at most.
+const STRIDES: (u32, u32) = (4, 32);
 /// Compressed pages put in place ahead of a scan in one go: whoever waits for another page waits for these
 /// too.
 const EXPAND_MAX: u32 = 16;
@@ -145,19 +147,53 @@ impl Engine {
         self.free_landing.put(slot);
     }
 
-    /// A thread that goes through memory page by page has the next pages read before it gets there.
-    pub(super) fn read_ahead(&mut self, page: u32, thread: u32) {
+    /// A thread that goes through memory page by page, or in equal steps, has the next pages read before it
+    /// gets there. `scanned`: this one was read so, with its neighbours.
+    pub(super) fn read_ahead(&mut self, page: u32, thread: u32, scanned: bool) {
         let stream = &mut self.streams[thread as usize % 64];
-        let goes_on = stream.thread == thread && (stream.next..=stream.next + 1).contains(&page);
-        let steps = if goes_on { stream.steps.saturating_add(1) } else { 0 };
+        let step = page.wrapping_sub(stream.last).cast_signed();
+        let scans = stream.thread == thread && (stream.next..=stream.next + 1).contains(&page);
+        let strides = stream.thread == thread && !scans && !scanned && step == stream.step && step != 0;
+        let steps = if scans || strides { stream.steps.saturating_add(1) } else { 0 };
         let proof = if self.read_in_vain > REMEMBERED / 2 { LONG_PROOF } else { PROOF };
-        let window = if steps >= proof { (stream.window * 2).clamp(WIDE_PAGES, WINDOW_MAX) } else { 0 };
-        *stream = Stream { thread, next: page + 1, window, steps };
-        if window > 0 {
+        // That two steps are equal happens by chance, too.
+        let proof = if strides { proof + 1 } else { proof };
+        let (least, most) = if strides { STRIDES } else { (WIDE_PAGES, WINDOW_MAX) };
+        let window = if steps >= proof { (stream.window * 2).clamp(least, most) } else { 0 };
+        *stream = Stream {
+            thread,
+            last: page,
+            step: if scanned { 0 } else { step },
+            next: page + 1,
+            window,
+            steps,
+        };
+        if window > 0 && strides {
+            self.read_in_steps(page, step, window);
+        } else if window > 0 {
             let reached = self.read_from(page + 1, window);
             // The next fault of this scan is at the first page that is not in place.
             let next = (page + 1..reached).find(|&page| self.table.state(page) != State::Resident);
             self.streams[thread as usize % 64].next = next.unwrap_or(reached);
+        }
+    }
+
+    /// Starts reads for the pages that the next `count` steps lead to. Only where there are slots that demand
+    /// will hardly need: a page that landed waits in its slot until it is wanted.
+    fn read_in_steps(&mut self, page: u32, step: i32, count: u32) {
+        let mut page = page;
+        for _ in 0..count {
+            let Some(next) = page.checked_add_signed(step).filter(|&next| next < self.table.len()) else {
+                return;
+            };
+            page = next;
+            if self.space.address(page).is_none() {
+                return;
+            }
+            let room = self.held() + 1 < self.limits.total && self.free_landing.has_spare();
+            if self.table.state(page) == State::Stored && (!room || !self.start_load(page..page + 1, false)) {
+                return;
+            }
         }
     }
 
