@@ -402,7 +402,7 @@ impl Userfault {
 }
 
 /// As [`overdrive_sys::thread_words::ThreadWords`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct ThreadWords;
 
 impl ThreadWords {
@@ -411,13 +411,14 @@ impl ThreadWords {
         Some(Self)
     }
 
-    pub(crate) fn on_page(self, _: &[u8], address: u64) -> impl Iterator<Item = ThreadWord> {
-        Some(ThreadWord { address, thread: 1 }).into_iter().filter(move |&word| self.is_alive(word))
+    pub(crate) fn on_page(&self, _: &[u8], address: u64) -> impl Iterator<Item = ThreadWord> {
+        let word = ThreadWord { address, thread: 1 };
+        (!self.has_ended(word)).then_some(word).into_iter()
     }
 
     #[allow(clippy::unused_self, reason = "as the real one")]
-    pub(crate) fn is_alive(self, word: ThreadWord) -> bool {
-        kernel(|kernel| kernel.thread_pages.contains(&word.address))
+    pub(crate) fn has_ended(&self, word: ThreadWord) -> bool {
+        kernel(|kernel| !kernel.thread_pages.contains(&word.address))
     }
 }
 

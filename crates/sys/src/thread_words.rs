@@ -25,12 +25,16 @@ pub struct ThreadWord {
 }
 
 /// Finds such words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadWords {
     /// The head's place in its line.
     head: u64,
     /// The word's.
     word: u64,
+    /// How far before the head the block of the thread begins.
+    block: u64,
+    /// Places in the block that hold its own address.
+    selves: Vec<u64>,
 }
 
 impl ThreadWords {
@@ -41,37 +45,69 @@ impl ThreadWords {
         let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let head = robust_list_of(0)?;
         // The nearest place below, in the same line, that holds the thread's id.
-        let below = (1..=head % LINE / 4).map(|words| head - words * 4);
-        // SAFETY: the places are aligned and lie in the line of the head, which is part of this thread's
-        // own block.
-        let word =
-            below.into_iter().find(|&place| unsafe { (place as *const u32).read_volatile() } == thread)?;
-        Some(Self { head: head % LINE, word: word % LINE })
+        let mut below = (1..=head % LINE / 4).map(|words| head - words * 4);
+        // SAFETY: the places are aligned and lie in the line of the head, which is part of this thread's own
+        // block.
+        let word = below.find(|&place| unsafe { (place as *const u32).read_volatile() } == thread)?;
+        // SAFETY: the call only returns a number.
+        let block = unsafe { libc::pthread_self() } as u64;
+        let before = head.checked_sub(block).filter(|&bytes| bytes < PAGE && block.is_multiple_of(8));
+        // SAFETY: the block begins there, and its head lies behind these places.
+        let is_self = |at: &u64| unsafe { ((block + at) as *const u64).read_volatile() } == block;
+        let selves = (0..before.unwrap_or(0)).step_by(8).filter(is_self).collect();
+        Some(Self { head: head % LINE, word: word % LINE, block: before.unwrap_or(0), selves })
     }
 
-    /// The words of living threads of this process on a page that stands at `address`, or stood there just
-    /// now.
-    pub fn on_page(self, page: &[u8], address: u64) -> impl Iterator<Item = ThreadWord> {
-        let lines = page.chunks_exact(LINE as usize).zip((address..).step_by(LINE as usize));
-        let candidates = lines.filter_map(move |(line, start)| {
-            let is_head = number(line, self.head, size_of::<u64>()) == start + self.head;
+    /// The words of threads of this process on a page that stands at `address`, or stood there just now: of
+    /// living ones, and of such as are ending or have ended without their word being cleared.
+    pub fn on_page(&self, page: &[u8], address: u64) -> impl Iterator<Item = ThreadWord> {
+        let lines = page.chunks_exact(LINE as usize).zip((0..).step_by(LINE as usize));
+        lines.filter_map(move |(line, start)| {
+            let is_head = number(line, self.head, size_of::<u64>()) == address + start + self.head;
             let thread = number(line, self.word, size_of::<u32>()) as u32;
-            (is_head && thread != 0).then_some(ThreadWord { address: start + self.word, thread })
-        });
-        candidates.filter(move |&word| self.is_alive(word))
+            let word = ThreadWord { address: address + start + self.word, thread };
+            let is_one =
+                is_head && thread != 0 && (self.is_block(page, address, start) || self.is_alive(word));
+            is_one.then_some(word)
+        })
     }
 
-    /// Whether the thread still lives, and this is its word.
+    /// Whether the block around the head of this line says of itself that it is one. The kernel cannot be
+    /// asked about a thread that is ending: it forgets the head before it clears the word.
+    fn is_block(&self, page: &[u8], address: u64, line: u64) -> bool {
+        let Some(block) = (line + self.head).checked_sub(self.block) else { return false };
+        self.selves.len() > 1
+            && self.selves.iter().all(|at| number(page, block + at, size_of::<u64>()) == address + block)
+    }
+
+    fn is_alive(&self, word: ThreadWord) -> bool {
+        robust_list_of(word.thread) == Some(self.head_of(word))
+    }
+
+    /// Whether the thread has ended for good: the kernel will not touch the word any more. Its id may be
+    /// another thread's by then.
     #[must_use]
-    pub fn is_alive(self, word: ThreadWord) -> bool {
-        robust_list_of(word.thread) == Some(word.address - self.word + self.head)
+    pub fn has_ended(&self, word: ThreadWord) -> bool {
+        match robust_list_of(word.thread) {
+            Some(head) => head != self.head_of(word),
+            // Also of one that is ending nothing is said.
+            None => {
+                // SAFETY: sends nothing, only asks whether there is such a thread in this process.
+                let outcome = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), word.thread, 0) };
+                outcome == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+            }
+        }
+    }
+
+    fn head_of(&self, word: ThreadWord) -> u64 {
+        word.address - self.word + self.head
     }
 }
 
-/// A number of up to eight bytes at a place of a line.
-fn number(line: &[u8], at: u64, bytes: usize) -> u64 {
+/// A number of up to eight bytes at a place.
+fn number(text: &[u8], at: u64, bytes: usize) -> u64 {
     let mut number = [0; 8];
-    number[..bytes].copy_from_slice(&line[at as usize..at as usize + bytes]);
+    number[..bytes].copy_from_slice(&text[at as usize..at as usize + bytes]);
     u64::from_ne_bytes(number)
 }
 
@@ -123,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_living_threads_word_is_found_and_a_dead_ones_is_not() {
+    fn a_living_threads_word_is_found_and_a_dead_ones_that_was_not_cleared() {
         let words = ThreadWords::of_this_library().expect("the C library keeps both in a line");
         let (told, hear) = mpsc::channel();
         let (go, wait) = mpsc::channel::<()>();
@@ -133,14 +169,27 @@ mod tests {
             let _ = wait.recv();
         });
         let (head, id) = hear.recv().unwrap();
-        let (start, page) = page_of(head);
+        let (start, mut page) = page_of(head);
         let word = ThreadWord { address: head - words.head + words.word, thread: id };
         assert_eq!(words.on_page(&page, start).collect::<Vec<_>>(), [word]);
+        assert!(!words.has_ended(word));
         // The same content elsewhere is nobody's.
         assert_eq!(words.on_page(&page, start + PAGE).count(), 0);
         drop(go);
         thread.join().unwrap();
-        assert!(!words.is_alive(word));
+        // The kernel lets go of a thread a moment after it has told of its end.
+        while !words.has_ended(word) {
+            std::thread::yield_now();
+        }
+        // As if its end had not been told: the block says what it is.
+        assert_eq!(words.on_page(&page, start).collect::<Vec<_>>(), [word]);
+        let at = (word.address - start) as usize;
+        let mut told = page.clone();
+        told[at..at + 4].fill(0);
+        assert_eq!(words.on_page(&told, start).count(), 0);
+        // Without the block only a living thread's counts.
+        let block = (head - start - words.block) as usize;
+        page[block..block + 8].fill(0);
         assert_eq!(words.on_page(&page, start).count(), 0);
     }
 

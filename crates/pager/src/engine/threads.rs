@@ -44,7 +44,7 @@ impl KeptWords {
 impl Engine {
     /// Whether a page that was just moved from `address` to a frame must stand there, which is remembered.
     pub(super) fn must_stand(&mut self, address: u64, frame: u32) -> bool {
-        let Some(layout) = self.kept_words.layout else { return false };
+        let Some(layout) = &self.kept_words.layout else { return false };
         let mut must = false;
         for word in layout.on_page(self.frames.page(frame), address) {
             self.kept_words.words.insert(word.address, word.thread);
@@ -59,11 +59,11 @@ impl Engine {
             return;
         }
         self.kept_words.looked = Instant::now();
-        let (Some(layout), Some(agent)) = (self.kept_words.layout, self.agent.as_mut()) else { return };
+        let (Some(layout), Some(agent)) = (&self.kept_words.layout, self.agent.as_mut()) else { return };
         self.kept_words.words.retain(|&address, &mut thread| {
             let word = ThreadWord { address, thread };
             // An errand that finds no room is left again later.
-            layout.is_alive(word) || !agent.send(&Errand::TellEnd(word))
+            !layout.has_ended(word) || !agent.send(&Errand::TellEnd(word))
         });
     }
 }
