@@ -136,10 +136,11 @@ impl Reclaimer {
     }
 }
 
-fn number(file: &File) -> io::Result<u64> {
-    let mut buffer = [0; 32];
+/// The file is a number of bytes, or no limit; nothing behind its line counts.
+pub(super) fn number(file: &File) -> io::Result<u64> {
+    let mut buffer = [0; 64];
     let length = file.read_at(&mut buffer, 0)?;
-    let text = std::str::from_utf8(&buffer[..length]).unwrap_or("").trim();
+    let text = std::str::from_utf8(&buffer[..length]).unwrap_or("").lines().next().unwrap_or("").trim();
     if text == "max" {
         return Ok(u64::MAX);
     }

@@ -5,7 +5,7 @@
 //! tell on version 1; it is estimated. How much zswap may hold in all, and whether it is on, is the host's
 //! business.
 
-use super::reclaim::Timer;
+use super::reclaim::{Timer, number};
 use super::{GroupError, MemoryGroup, Version};
 use std::fs;
 use std::io;
@@ -379,14 +379,6 @@ impl Drop for Keeper {
     }
 }
 
-/// The file is a number of bytes, and nothing behind its line counts.
-fn number(file: &fs::File) -> io::Result<u64> {
-    let mut buffer = [0; 64];
-    let length = file.read_at(&mut buffer, 0)?;
-    let text = std::str::from_utf8(&buffer[..length]).unwrap_or("").lines().next().unwrap_or("").trim();
-    text.parse().map_err(|_| io::Error::other(format!("'{text}' is no number of bytes")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -444,6 +436,17 @@ mod tests {
     fn looks(keeper: &mut Keeper, count: usize) -> Vec<Share> {
         let timer = Timer::new().unwrap();
         (0..count).map(|_| keeper.look(&timer).unwrap()).collect()
+    }
+
+    /// A host on which zswap holds 32 MiB of the group, and the limit is lower by that.
+    fn followed() -> (Host, Keeper) {
+        let host = Host::new();
+        host.pool(32, 96);
+        host.swapped(96);
+        let mut keeper = host.keeper();
+        looks(&mut keeper, 2);
+        assert_eq!(host.limit(), 224 * MIB);
+        (host, keeper)
     }
 
     #[test]
@@ -538,12 +541,7 @@ mod tests {
 
     #[test]
     fn a_limit_that_somebody_sets_is_the_new_budget() {
-        let host = Host::new();
-        host.pool(32, 96);
-        host.swapped(96);
-        let mut keeper = host.keeper();
-        looks(&mut keeper, 2);
-        assert_eq!(host.limit(), 224 * MIB);
+        let (host, mut keeper) = followed();
         for (set, kept) in [(128, 96), (512, 480), (NO_LIMIT / MIB + 1, NO_LIMIT / MIB + 1)] {
             host.write("memory.limit_in_bytes", &format!("{}\n", set * MIB));
             let shares = looks(&mut keeper, 2);
@@ -554,12 +552,7 @@ mod tests {
 
     #[test]
     fn the_budget_stands_again_in_the_end_unless_somebody_set_another() {
-        let host = Host::new();
-        host.pool(32, 96);
-        host.swapped(96);
-        let mut keeper = host.keeper();
-        looks(&mut keeper, 2);
-        assert_eq!(host.limit(), 224 * MIB);
+        let (host, keeper) = followed();
         drop(keeper);
         assert_eq!(host.limit(), BUDGET);
         let mut keeper = host.keeper();
