@@ -515,6 +515,7 @@ impl Engine {
         self.stats.raise(Stat::HeldMax, held);
         if self.published.elapsed() >= PUBLISHED_EVERY {
             self.published = Instant::now();
+            self.free_landing.begin_period();
             self.stats.set(Stat::FaultP50, self.service.value_at(0.5).unwrap_or(0));
             self.stats.set(Stat::FaultP99, self.service.value_at(0.99).unwrap_or(0));
             self.service = Histogram::new();

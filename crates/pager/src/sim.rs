@@ -609,6 +609,10 @@ impl PageIo {
         Ok(())
     }
 
+    pub(crate) fn submit_from(&mut self, _: usize) -> Result<(), Errno> {
+        Ok(())
+    }
+
     pub(crate) fn next_done(&mut self) -> Option<Done> {
         let told = kernel(|kernel| {
             let Kernel { watched, memories, .. } = kernel;

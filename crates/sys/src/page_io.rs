@@ -302,6 +302,14 @@ impl PageIo {
         unsafe { self.ring.submission().push(entry) }.map_err(|_| Errno::NOSPC)
     }
 
+    /// Hands over what is queued if that is at least so many: the drive can begin while more is queued.
+    ///
+    /// # Errors
+    /// As [`PageIo::submit`]; what was not handed over stays queued.
+    pub fn submit_from(&mut self, count: usize) -> Result<(), Errno> {
+        if self.ring.submission().len() < count { Ok(()) } else { self.submit(None) }
+    }
+
     /// Hands over what is queued; with `wait`, returns when something is over or the time is.
     ///
     /// # Errors
@@ -424,5 +432,42 @@ impl Drop for PageIo {
             std::mem::forget(std::mem::take(&mut self.pieces));
             std::mem::forget(self.copies.take());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_skip::skip;
+
+    #[test]
+    fn reads_are_handed_over_once_they_are_as_many_as_said() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4 * PAGE).unwrap();
+        let mut io = match PageIo::new(file, 4, 4, 1, 1) {
+            Ok(io) => io,
+            Err(errno) => {
+                return skip("reads_are_handed_over_once_they_are_as_many_as_said", &errno.to_string());
+            }
+        };
+        io.submit(None).unwrap();
+        io.read(0, 0, PAGE as u32).unwrap();
+        io.submit_from(2).unwrap();
+        assert_eq!(io.ring.submission().len(), 1, "fewer than two stay queued");
+        io.read(1, PAGE, PAGE as u32).unwrap();
+        io.submit_from(2).unwrap();
+        assert!(io.ring.submission().is_empty());
+        let mut slots = Vec::new();
+        while slots.len() < 2 {
+            io.submit(Some(Duration::from_secs(1))).unwrap();
+            while let Some(done) = io.next_done() {
+                let Done::Read { slot, result } = done else { panic!("{done:?} was not asked for") };
+                assert_eq!(result, PAGE as i32);
+                slots.push(slot);
+            }
+        }
+        slots.sort_unstable();
+        assert_eq!(slots, [0, 1]);
+        assert!(io.is_idle());
     }
 }

@@ -21,6 +21,7 @@ const STALE: Duration = Duration::from_millis(50);
 pub(super) struct FreeLanding {
     narrow: Vec<u32>,
     wide: Vec<u32>,
+    most_used: [usize; 2],
 }
 
 impl FreeLanding {
@@ -29,18 +30,31 @@ impl FreeLanding {
         Self {
             narrow: (0..NARROW_SLOTS).rev().collect(),
             wide: (NARROW_SLOTS..LANDING_PAGES).step_by(WIDE_PAGES as usize).rev().collect(),
+            most_used: [0; 2],
         }
     }
 
     /// A slot for so many pages, if there is one. `wanted`: somebody waits for them.
     pub(super) fn take(&mut self, pages: u32, wanted: bool) -> Option<u32> {
         let from = if pages > 1 || !(wanted || self.has_spare()) { &mut self.wide } else { &mut self.narrow };
-        from.pop()
+        let slot = from.pop();
+        self.most_used[1] = self.most_used[1].max(NARROW_SLOTS as usize - self.narrow.len());
+        slot
     }
 
     /// The slot is free again.
     pub(super) fn put(&mut self, slot: u32) {
         if is_wide(slot) { self.wide.push(slot) } else { self.narrow.push(slot) }
+    }
+
+    /// The most slots of one page that were in use at a time, in this period and the one before.
+    pub(super) fn most_used(&self) -> usize {
+        self.most_used.into_iter().max().unwrap_or(0)
+    }
+
+    /// Another period begins.
+    pub(super) fn begin_period(&mut self) {
+        self.most_used = [self.most_used[1], NARROW_SLOTS as usize - self.narrow.len()];
     }
 
     /// Whether there are more slots of one page than demand may need.
@@ -76,5 +90,18 @@ mod tests {
         }
         assert!(free.take(16, true).is_some_and(|slot| slot + WIDE_PAGES <= LANDING_PAGES));
         assert!(free.take(1, true).is_some_and(|slot| !is_wide(slot)) && free.has_spare());
+    }
+
+    #[test]
+    fn the_most_is_remembered_for_two_periods() {
+        let mut free = FreeLanding::all();
+        let taken: Vec<u32> = (0..5).filter_map(|_| free.take(1, true)).collect();
+        assert!(free.take(16, false).is_some());
+        taken.into_iter().for_each(|slot| free.put(slot));
+        assert_eq!(free.most_used(), 5);
+        free.begin_period();
+        assert_eq!(free.most_used(), 5);
+        free.begin_period();
+        assert_eq!(free.most_used(), 0);
     }
 }

@@ -13,6 +13,11 @@ use overdrive_sys::uffd::PAGE;
 
 /// How far ahead a scan is read, at most.
 const WINDOW_MAX: u32 = 16 * WIDE_PAGES;
+/// As soon as so many reads are queued for threads that wait they are handed to the drive, which then works
+/// while more are queued. To hand over fewer costs more than it gains, and so does this where so many threads
+/// wait at a time that the drive has always plenty to do.
+const HANDED_OVER: usize = 4;
+const PLENTY: usize = 20;
 /// Faults in a row, each where it was expected, that make a scan: where what is read ahead is used, and where
 /// it is not, as in programs whose objects lie across the borders of pages.
 const PROOF: u32 = 1;
@@ -117,6 +122,10 @@ impl Engine {
             child: None,
             started: Instant::now(),
         });
+        if wanted && self.free_landing.most_used() < PLENTY {
+            // What the kernel refuses now it is given again at the end of the turn, where an error counts.
+            let _ = self.io.submit_from(HANDED_OVER);
+        }
         true
     }
 
