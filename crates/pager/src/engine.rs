@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use thiserror::Error;
 
+mod accesses;
 mod agent;
 mod child;
 mod compress;
@@ -265,6 +266,7 @@ pub struct Engine {
     idle_since: Option<Instant>,
     place: Option<place::Place>,
     filling: fault::Filling,
+    accesses: accesses::Accesses,
     takeover: Option<takeover::Takeover>,
     agent: Option<agent::Errands>,
     kept_words: threads::KeptWords,
@@ -345,6 +347,7 @@ impl Engine {
             idle_since: None,
             place: None,
             filling: fault::Filling::default(),
+            accesses: accesses::Accesses::new(userfault.offers().writes_pass),
             takeover: None,
             agent: None,
             kept_words: threads::KeptWords::none(),
@@ -412,7 +415,7 @@ impl Engine {
         // A thread that was woken on this processor goes first.
         let others_had_their_turn = self.idle_since.is_some() || self.spin.is_zero();
         if is_short || (!busy && others_had_their_turn) {
-            busy |= self.make_room()?;
+            busy |= self.make_room()? || self.look_for_accesses();
         }
         busy |= !self.parked.is_empty();
         if busy {

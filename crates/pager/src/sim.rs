@@ -1,5 +1,6 @@
-//! The kernel as the engine sees it, made of plain data: memory of a process and its children, userfaultfd messages,
-//! a drive. It does nothing by itself: a test says when a thread goes on, which read or write ends and how.
+//! The kernel as the engine sees it, made of plain data: memory of a process and its children, userfaultfd
+//! messages, a drive. It does nothing by itself: a test says when a thread goes on, which read or write
+//! ends and how.
 //!
 //! Contents are numbers; a page that holds one has it in its first eight bytes. 0 is a page of zeroes. Every
 //! fourth does not compress.
@@ -119,6 +120,8 @@ pub(crate) struct Memory {
     pub(crate) shared: BTreeSet<u64>,
     /// Given up by MADV_FREE: pages that may be dropped until somebody writes to them.
     pub(crate) lazy: BTreeSet<u64>,
+    /// Pages whose next write is told of.
+    pub(crate) protected: BTreeSet<u64>,
     /// Threads whose call is being told: nothing is put in place or taken meanwhile.
     pub(crate) changing: u32,
     pub(crate) faults: VecDeque<Told>,
@@ -156,6 +159,7 @@ impl Memory {
             return Err(Errno::EXIST);
         }
         self.standing.insert(address, standing);
+        self.protected.remove(&address);
         Ok(())
     }
 
@@ -187,6 +191,8 @@ pub(crate) struct Reading {
 #[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct Kernel {
     pub(crate) time: Duration,
+    /// Whether it can tell which pages were written to.
+    pub(crate) writes_pass: bool,
     /// The process, then its children in the order of their birth.
     pub(crate) memories: Vec<Memory>,
     /// What stands in staging frames.
@@ -280,7 +286,12 @@ impl Userfault {
     }
 
     pub(crate) fn offers(&self) -> Offers {
-        Offers { moves: true, poison: true, thread_id: false }
+        Offers {
+            moves: true,
+            poison: true,
+            writes_pass: kernel(|kernel| kernel.writes_pass),
+            thread_id: false,
+        }
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Memory) -> T) -> T {
@@ -448,6 +459,26 @@ impl PageMap {
             }
             Ok(bits)
         })
+    }
+}
+
+impl PageMap {
+    #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "as the real one")]
+    pub(crate) fn take_written(
+        &self,
+        range: Range<u64>,
+        mut each: impl FnMut(Range<u64>),
+    ) -> Result<(), Errno> {
+        kernel(|kernel| {
+            let Memory { standing, protected, mapped, .. } = &mut kernel.memories[0];
+            let there = standing.range(range).map(|(&address, _)| address);
+            for address in there.filter(|address| mapped.get(address) == Some(&true)) {
+                if protected.insert(address) {
+                    each(address..address + PAGE);
+                }
+            }
+        });
+        Ok(())
     }
 }
 

@@ -213,6 +213,17 @@ impl Space {
         Some((address, pages.start..pages.end.min(pages.start + most)))
     }
 
+    /// The first stretch at or after an address, up to where addresses are a multiple of `bytes`: its
+    /// addresses, and its first page.
+    #[must_use]
+    pub fn stretch_from(&self, address: u64, bytes: u64) -> Option<(Range<u64>, u32)> {
+        let index = self.regions.partition_point(|region| region.range.end <= address);
+        let region = self.regions.get(index)?;
+        let start = address.max(region.range.start);
+        let end = region.range.end.min((start / bytes + 1) * bytes);
+        Some((start..end, region.page_at(start)))
+    }
+
     /// The address of a page.
     #[must_use]
     pub fn address(&self, page: u32) -> Option<u64> {
@@ -236,6 +247,10 @@ mod tests {
         assert_eq!(space.next_stretch(60..128, 16), Some((BLOCK_BYTES - PAGE, 63..79)));
         assert_eq!(space.next_stretch(120..128, 16), Some((BLOCK_BYTES + 56 * PAGE, 120..128)));
         assert_eq!(space.next_stretch(0..63, 16), None);
+        let bytes = 2 * BLOCK_BYTES;
+        assert_eq!(space.stretch_from(0, bytes), Some((BLOCK_BYTES - PAGE..bytes, 63)));
+        assert_eq!(space.stretch_from(bytes, bytes), Some((bytes..3 * BLOCK_BYTES, 128)));
+        assert_eq!(space.stretch_from(3 * BLOCK_BYTES, bytes), None);
         assert_eq!(space.address(63), Some(BLOCK_BYTES - PAGE));
     }
 

@@ -108,10 +108,12 @@ stats! {
     /// What the largest child holds that is above the budget and that no engine can evict; 0 when there is
     /// none.
     ChildAbove "child_above",
+    /// How often a page in place was seen to have been written to.
+    WritesSeen "writes_seen",
 }
 
-/// Marks a file of counters of this layout ("overmem", version 2).
-pub const MAGIC: u64 = u64::from_le_bytes(*b"overmem\x02");
+/// Marks a file of counters of this layout ("overmem", version 3).
+pub const MAGIC: u64 = u64::from_le_bytes(*b"overmem\x03");
 
 /// The counters of one engine.
 #[derive(Debug)]

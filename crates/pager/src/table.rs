@@ -23,6 +23,9 @@ pub enum State {
     Compressed = 6,
 }
 
+/// Beside the state of a page in place: writes to it are watched for.
+const WATCHED: u8 = 0x80;
+
 /// The number of a staging frame, landing slot or compressed cell plus one; 0 for none.
 type Place = u32;
 
@@ -82,7 +85,7 @@ impl Table {
     /// Where the page is.
     #[must_use]
     pub fn state(&self, page: u32) -> State {
-        match self.state[page as usize] {
+        match self.state[page as usize] & !WATCHED {
             0 => State::Empty,
             1 => State::Resident,
             2 => State::Staged,
@@ -115,6 +118,15 @@ impl Table {
     pub fn set(&mut self, page: u32, state: State, place: Option<u32>) {
         self.state[page as usize] = state as u8;
         self.place[page as usize] = place.map_or(0, |place| place + 1);
+    }
+
+    /// From now on until its state is set again, writes to the page are watched for. Whether they were
+    /// already.
+    pub fn watch(&mut self, page: u32) -> bool {
+        let state = &mut self.state[page as usize];
+        let was = *state & WATCHED != 0;
+        *state |= WATCHED;
+        was
     }
 
     /// Sets the slot, and returns the one before.

@@ -12,7 +12,7 @@ use overdrive_sys::page_map::anonymous_pages;
 use overdrive_sys::parts::Parts;
 use overdrive_sys::region::Region;
 use overdrive_sys::secret::Secret;
-use overdrive_sys::uffd::PAGE;
+use overdrive_sys::uffd::{PAGE, Userfault};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -320,6 +320,33 @@ fn walks_in_equal_steps_are_read_ahead_in_both_directions() {
         (0..2000).for_each(|_| check(region, rng.below(PAGES as u64) as usize, 0));
         let ahead = stats.get(Stat::ReadAhead) - before;
         assert!(ahead < 200, "{ahead} pages were read ahead of random accesses");
+    });
+}
+
+#[test]
+fn who_is_written_to_in_place_is_seen() {
+    const NAME: &str = "who_is_written_to_in_place_is_seen";
+    const HOT: usize = 2048;
+    if !Userfault::new().is_ok_and(|userfault| userfault.offers().writes_pass) {
+        return skip(NAME, "this kernel does not tell who was written to (Linux 6.7)");
+    }
+    // No page numbers behind the region's last one.
+    let change = |config: &mut Config| config.managed_bytes_max = (PAGES as u64 + 64) * PAGE;
+    under(NAME, change, |region, stats, _| {
+        fill(region);
+        let (mut rng, start) = (Rng::new(5), Instant::now());
+        let mut versions = vec![0; HOT];
+        // Some pages are written to again and again, the others are read now and then.
+        while stats.get(Stat::WritesSeen) < HOT as u64 {
+            assert!(start.elapsed() < Duration::from_secs(120), "{} seen", stats.get(Stat::WritesSeen));
+            for _ in 0..1000 {
+                let page = rng.below(HOT as u64) as usize;
+                versions[page] += 1;
+                region.write(page, 0, content(page, versions[page]));
+                check(region, HOT + rng.below((PAGES - HOT) as u64) as usize, 0);
+            }
+        }
+        versions.iter().enumerate().for_each(|(page, &version)| check(region, page, version));
     });
 }
 

@@ -1,10 +1,12 @@
-//! Which pages of this process are there, and which memory it has: /proc/self/pagemap, maps and statm, read
-//! into a buffer of one's own so that nothing is allocated on the way.
+//! Which pages of this process are there or were written to, and which memory it has: /proc/self/pagemap,
+//! maps and statm, read into a buffer of one's own so that nothing is allocated on the way.
 
 use crate::Errno;
 use crate::uffd::PAGE;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode};
+use std::ffi::c_void;
 use std::ops::Range;
 
 /// An open /proc/self/pagemap.
@@ -40,6 +42,95 @@ impl PageMap {
         Ok(words
             .enumerate()
             .fold(0, |bits, (index, entry)| bits | u64::from(entry & (PRESENT | SWAPPED) != 0) << index))
+    }
+}
+
+/// struct pm_scan_arg of linux/fs.h.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct ScanCall {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    /// Set by the kernel: how far it came.
+    walk_end: u64,
+    found: u64,
+    found_most: u64,
+    pages_most: u64,
+    inverted: u64,
+    wanted_all: u64,
+    wanted_any: u64,
+    returned: u64,
+}
+
+/// struct page_region: a run of pages.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+const _: () = assert!(size_of::<ScanCall>() == 96 && size_of::<Found>() == 24);
+
+// SAFETY: the number carries the size of the structure, which the kernel reads and whose `walk_end` it
+// writes; `found` is set by the only caller, to as many entries as `found_most` says.
+unsafe impl Ioctl for &mut ScanCall {
+    /// How many runs were found.
+    type Output = usize;
+    const IS_MUTATING: bool = true;
+
+    fn opcode(&self) -> Opcode {
+        const READ_WRITE: u32 = 3;
+        READ_WRITE << 30 | (size_of::<ScanCall>() as u32) << 16 | u32::from(b'f') << 8 | 16
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        std::ptr::from_mut(*self).cast()
+    }
+
+    unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> rustix::io::Result<usize> {
+        Ok(out as usize)
+    }
+}
+
+impl PageMap {
+    /// Passes each run of pages in `range` that is there and was written to since the last such call, as
+    /// addresses, and write-protects them, so that the next call sees who was written to again. Memory that
+    /// was not registered by a [`crate::uffd::Userfault`] whose offers say `writes_pass` is passed over. A
+    /// page that came since the last call passes for written to.
+    ///
+    /// # Errors
+    /// ENOTTY before Linux 6.7; else the kernel's errno.
+    pub fn take_written(&self, range: Range<u64>, mut each: impl FnMut(Range<u64>)) -> Result<(), Errno> {
+        const PROTECT_FOUND: u64 = 1;
+        const WRITTEN: u64 = 1 << 1;
+        const PRESENT: u64 = 1 << 3;
+        let mut found = [Found::default(); 128];
+        let mut call = ScanCall {
+            size: size_of::<ScanCall>() as u64,
+            flags: PROTECT_FOUND,
+            start: range.start,
+            end: range.end,
+            found: found.as_mut_ptr() as u64,
+            found_most: found.len() as u64,
+            wanted_all: WRITTEN | PRESENT,
+            returned: WRITTEN,
+            ..ScanCall::default()
+        };
+        while call.start < range.end {
+            // SAFETY: see the implementation of Ioctl. No content changes: who writes to a page that is
+            // protected goes on after the kernel has lifted that by itself.
+            let count = unsafe { rustix::ioctl::ioctl(&self.fd, &mut call) }?;
+            found[..count].iter().for_each(|run| each(run.start..run.end));
+            if call.walk_end <= call.start {
+                break;
+            }
+            call.start = call.walk_end;
+        }
+        Ok(())
     }
 }
 
@@ -153,6 +244,8 @@ fn number(text: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::region::Region;
+    use crate::test_skip::skip;
+    use crate::uffd::Userfault;
 
     #[test]
     fn only_plain_private_memory_is_taken() {
@@ -174,6 +267,38 @@ mod tests {
         ] {
             assert_eq!(line(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn who_was_written_to_is_seen_once() {
+        let (region, map) = (Region::new(600).unwrap(), PageMap::open().unwrap());
+        let range = region.address()..region.address() + 600 * PAGE;
+        let written = || {
+            let mut pages = Vec::new();
+            let taken = map.take_written(range.clone(), |run| {
+                pages.extend(run.step_by(PAGE as usize).map(|page| (page - region.address()) / PAGE));
+            });
+            taken.map(|()| pages)
+        };
+        let Ok(userfault) = Userfault::new() else {
+            return skip("who_was_written_to_is_seen_once", "no userfaultfd");
+        };
+        if !userfault.offers().writes_pass || written().is_err() {
+            return skip("who_was_written_to_is_seen_once", "this kernel does not tell (Linux 6.7)");
+        }
+        (0..300).for_each(|page| region.write(page * 2, 0, 1));
+        assert_eq!(written(), Ok(Vec::new()), "nobody is told of memory that is not registered");
+        // SAFETY: the test answers no faults, and there are none: only pages that are there are touched.
+        unsafe { userfault.register(range.clone()) }.unwrap();
+        let all: Vec<u64> = (0..300).map(|page| page * 2).collect();
+        assert_eq!(written(), Ok(all), "more runs than one call of the kernel finds");
+        assert_eq!(written(), Ok(Vec::new()));
+        region.write(8, 0, 2);
+        region.write(598, 0, 2);
+        assert_eq!(region.read(10, 0), 1, "reading is not writing");
+        assert_eq!(written(), Ok(vec![8, 598]));
+        assert_eq!(written(), Ok(Vec::new()));
+        userfault.unregister(range).unwrap();
     }
 
     #[test]

@@ -26,6 +26,7 @@ const FEATURE_EVENT_REMOVE: u64 = 1 << 3;
 const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
 const FEATURE_THREAD_ID: u64 = 1 << 8;
 const FEATURE_POISON: u64 = 1 << 14;
+const FEATURE_WRITES_PASS: u64 = 1 << 15;
 const FEATURE_MOVE: u64 = 1 << 16;
 
 /// What is asked for wherever the kernel has it.
@@ -35,6 +36,7 @@ const WANTED: u64 = FEATURE_EVENT_FORK
     | FEATURE_EVENT_UNMAP
     | FEATURE_THREAD_ID
     | FEATURE_POISON
+    | FEATURE_WRITES_PASS
     | FEATURE_MOVE;
 /// Without these no page may be taken over: their absence would mean silent zeroes.
 const NEEDED: u64 = FEATURE_EVENT_FORK | FEATURE_EVENT_REMAP | FEATURE_EVENT_REMOVE | FEATURE_EVENT_UNMAP;
@@ -163,6 +165,10 @@ pub struct Offers {
     pub moves: bool,
     /// A lost page can be marked so that touching it raises SIGBUS (UFFDIO_POISON, since 6.6).
     pub poison: bool,
+    /// Writes to write-protected pages lift the protection and go on, without a message
+    /// (UFFD_FEATURE_WP_ASYNC, since 6.7): [`crate::page_map::PageMap::take_written`] sees who was written
+    /// to.
+    pub writes_pass: bool,
     /// Faults carry the thread's id.
     pub thread_id: bool,
 }
@@ -214,6 +220,7 @@ impl Userfault {
         let offers = Offers {
             moves: features & FEATURE_MOVE != 0,
             poison: features & FEATURE_POISON != 0,
+            writes_pass: features & FEATURE_WRITES_PASS != 0,
             thread_id: features & FEATURE_THREAD_ID != 0,
         };
         Ok(Self { fd, offers })

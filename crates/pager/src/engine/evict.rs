@@ -32,7 +32,15 @@ pub(super) struct Leaving {
     group: u32,
     /// The first page that was not looked at.
     next: u32,
-    moved: u32,
+    came: Came,
+}
+
+/// Pages that came into frames.
+#[derive(Debug, Clone, Copy, Default)]
+struct Came {
+    pages: u32,
+    /// Those that are on the store as they are.
+    unchanged: u32,
 }
 
 /// What has to be done with a page in a frame before the frame can be given back.
@@ -64,7 +72,7 @@ impl Engine {
         }
         self.start_writes()?;
         // In the middle of a block of which nothing moved yet, neither is known.
-        let undecided = self.leaving.is_some_and(|leaving| leaving.moved == 0);
+        let undecided = self.leaving.is_some_and(|leaving| leaving.came.pages == 0);
         if !undecided {
             self.stuck = tried && !more && self.free_runs.len() == super::WRITES as usize;
         }
@@ -113,7 +121,9 @@ impl Engine {
         leaving.next = pages.end;
         let first = leaving.group + pages.start % BLOCK_PAGES;
         self.move_out(address, first, pages.len() as u32);
-        leaving.moved += self.sort_out(address, first, pages)?;
+        let came = self.sort_out(address, first, pages)?;
+        leaving.came.pages += came.pages;
+        leaving.came.unchanged += came.unchanged;
         self.leaving = Some(leaving);
         Ok(true)
     }
@@ -131,23 +141,24 @@ impl Engine {
         }
         let group = self.staging.take()?;
         self.staging.hold(group);
-        Some(Leaving { block, group, next: block * BLOCK_PAGES, moved: 0 })
+        Some(Leaving { block, group, next: block * BLOCK_PAGES, came: Came::default() })
     }
 
     /// A block is away, as far as it could be taken. True when that made progress.
     fn has_left(&mut self, leaving: &Leaving) -> bool {
+        let Came { pages: moved, unchanged } = leaving.came;
         self.staging.settle(leaving.group);
-        if leaving.moved == 0 {
+        if moved == 0 {
             // An empty group given back later would pass for progress, and who waits for room would wait on.
             self.staging.put_back();
         }
-        self.queues.evicted(leaving.block, leaving.moved, self.limits.total);
-        self.stats.add(Stat::Evicted, u64::from(leaving.moved));
-        if leaving.moved == 0 {
+        self.queues.evicted(leaving.block, moved, unchanged, self.limits.total);
+        self.stats.add(Stat::Evicted, u64::from(moved));
+        if moved == 0 {
             self.queues.again_later(leaving.block);
         }
-        self.note_unmovable(leaving.moved);
-        leaving.moved > 0
+        self.note_unmovable(moved);
+        moved > 0
     }
 
     /// Pages of this block were put in place because somebody wants them.
@@ -208,12 +219,12 @@ impl Engine {
         }
     }
 
-    /// Finds out which pages came, and what has to be done with each. Returns how many came.
-    fn sort_out(&mut self, address: u64, first_frame: u32, pages: Range<u32>) -> Result<u32, Errno> {
+    /// Finds out which pages came, and what has to be done with each.
+    fn sort_out(&mut self, address: u64, first_frame: u32, pages: Range<u32>) -> Result<Came, Errno> {
         let count = pages.len();
         let arrived = self.page_map.present(self.frames.address(first_frame), count)?;
         let stayed = self.page_map.present(address, count)?;
-        let (mut moved, mut shared) = (0, 0);
+        let (mut all, mut shared) = (Came::default(), 0);
         // Asked of the kernel when a page is missing, which is rare.
         let mut settled = None;
         for (index, page) in pages.enumerate() {
@@ -224,9 +235,10 @@ impl Engine {
                 self.frames.note_filled(frame);
                 // What stood in place is what counts, whatever was believed of it (MADV_FREE keeps pages that
                 // were given up, and the program may have written to them again).
-                let next = self.stage(page, frame);
+                let (next, unchanged) = self.stage(page, frame);
                 self.staging.fill(frame, page, next != Next::Nothing);
-                moved += 1;
+                all.pages += 1;
+                all.unchanged += u32::from(unchanged);
                 if resident {
                     self.queues.gone(page / BLOCK_PAGES);
                 }
@@ -247,7 +259,7 @@ impl Engine {
             }
         }
         self.ask_for_own(address, shared);
-        Ok(moved)
+        Ok(all)
     }
 
     /// Whether what was just seen of memory here is how it is: while a message waits to be read, a page that
@@ -274,8 +286,9 @@ impl Engine {
         }
     }
 
-    /// A page came into a frame. Returns what has to be done before the frame can be given back.
-    fn stage(&mut self, page: u32, frame: u32) -> Next {
+    /// A page came into a frame. Returns what has to be done before the frame can be given back, and
+    /// whether the store has the page as it is.
+    fn stage(&mut self, page: u32, frame: u32) -> (Next, bool) {
         self.leave_pool(page);
         let mark = mark_of(self.frames.page(frame), self.seed);
         if mark == self.zero_mark && self.frames.page(frame).iter().all(|&byte| byte == 0) {
@@ -283,17 +296,18 @@ impl Engine {
             let slot = self.table.set_slot(page, 0);
             self.slots.give_up(slot);
             self.table.set(page, State::Empty, None);
-            return Next::Nothing;
+            return (Next::Nothing, false);
         }
         self.table.set(page, State::Staged, Some(frame));
         // A write in flight may yet fail: then the frame is all there is.
         if self.table.mark(page) == mark && self.is_written(page) {
             self.stats.add(Stat::EvictedClean, 1);
-            return if self.is_worth_compressing() { Next::Compress } else { Next::Nothing };
+            let next = if self.is_worth_compressing() { Next::Compress } else { Next::Nothing };
+            return (next, true);
         }
         let slot = self.table.set_slot(page, 0);
         self.slots.give_up(slot);
         self.table.set_mark(page, mark);
-        if self.is_worth_compressing() { Next::Compress } else { Next::Write }
+        (if self.is_worth_compressing() { Next::Compress } else { Next::Write }, false)
     }
 }

@@ -1,6 +1,6 @@
-//! The engine itself against a kernel made of plain data ([`crate::sim`]): every order of what can happen to a few
-//! pages, and long random walks. After each step every page must still have its content somewhere, where the engine
-//! looks for it; slots have one owner, frames are counted, and in the end nobody waits.
+//! The engine itself against a kernel made of plain data ([`crate::sim`]): every order of what can happen
+//! to a few pages, and long random walks. After each step every page must still have its content somewhere,
+//! where the engine looks for it; slots have one owner, frames are counted, and in the end nobody waits.
 //!
 //! A step is a line in what a failure prints; walks are made again by their seed (`OVERDRIVE_MODEL_SEED`,
 //! `OVERDRIVE_MODEL_WALKS`).
@@ -54,6 +54,9 @@ struct Scope {
     passes: u32,
     /// Whether there is a compressed tier, and of which kind.
     compress: Compress,
+    /// Whether the kernel tells who was written to. In walks only: what is learnt of it makes all states
+    /// differ.
+    accesses: bool,
     /// Whether the store is encrypted.
     seal: bool,
     /// Whether the store is to be had in parts.
@@ -75,12 +78,14 @@ const PLAIN: Scope = Scope {
     children: 0,
     passes: 0,
     compress: Compress::Off,
+    accesses: false,
     seal: false,
     parts: false,
     holds: 0,
 };
 
-/// Tries every order of steps, shortest first, until `states` different states were seen or there are no more.
+/// Tries every order of steps, shortest first, until `states` different states were seen or there are no
+/// more.
 fn explore(name: &str, scope: Scope, states: usize) {
     let mut seen = HashSet::from([World::new(scope).digest()]);
     let mut frontier = VecDeque::from([Vec::new()]);
@@ -207,6 +212,7 @@ fn long_walks() {
             children: rng.below(4) as usize,
             passes: 10,
             compress: [Compress::Off, Compress::Auto, Compress::Off, Compress::Zstd][seed as usize % 4],
+            accesses: seed % 2 == 0,
             seal: seed % 8 >= 4,
             parts: seed % 3 == 0,
             holds: u16::from(seed % 9 == 5),

@@ -12,7 +12,7 @@ fn fill(queues: &mut Queues, blocks: std::ops::Range<u32>) {
 fn take_away(queues: &mut Queues, block: u32) {
     let pages = queues.resident_in(block);
     (0..pages).for_each(|_| queues.gone(block));
-    queues.evicted(block, u32::from(pages), FITS);
+    queues.evicted(block, u32::from(pages), 0, FITS);
 }
 
 fn evict(queues: &mut Queues) -> u32 {
@@ -93,6 +93,55 @@ fn what_returned_late_goes_before_what_returned_soon() {
     assert_eq!((0..4).map(|_| evict(&mut queues)).collect::<Vec<_>>(), [1, 3, 0, 2]);
 }
 
+/// A block is looked at when it was just evicted as far as `unchanged` of 4 pages, came back, and as many
+/// pages of another went by.
+fn after_a_look(queues: &mut Queues, block: u32, unchanged: u32, written: u32) {
+    (0..4).for_each(|_| queues.gone(block));
+    queues.evicted(block, 4, unchanged, FITS);
+    (0..4).for_each(|_| queues.arrived(block));
+    queues.looked(block, 0, 0, FITS);
+    fill(queues, 9..10);
+    take_away(queues, 9);
+    queues.looked(block, 4, written, FITS);
+}
+
+#[test]
+fn who_is_written_to_while_resident_goes_last() {
+    let mut queues = Queues::new(10);
+    fill(&mut queues, 0..4);
+    for (block, written) in [(2, 4), (0, 0), (3, 2), (1, 0)] {
+        after_a_look(&mut queues, block, 0, written);
+    }
+    let known = |queues: &Queues, block: usize| (queues.returned[block], queues.exposed[block]);
+    assert_eq!(known(&queues, 0), known(&queues, 1), "what may have been read is no evidence");
+    assert!(known(&queues, 3).0 > known(&queues, 0).0 && known(&queues, 2).0 > known(&queues, 3).0);
+    assert_eq!((0..4).map(|_| evict(&mut queues)).collect::<Vec<_>>(), [0, 1, 3, 2]);
+}
+
+#[test]
+fn a_write_tells_more_where_few_pages_are_changed() {
+    let mut queues = Queues::new(10);
+    fill(&mut queues, 0..2);
+    after_a_look(&mut queues, 0, 0, 2);
+    after_a_look(&mut queues, 1, 4, 2);
+    assert!(queues.returned[1] > queues.returned[0] * 1.1, "{:?}", queues.returned);
+    assert_eq!(queues.exposed[0], queues.exposed[1]);
+}
+
+#[test]
+fn what_was_in_vain_counts_with_the_first_write() {
+    let mut queues = Queues::new(10);
+    fill(&mut queues, 0..2);
+    after_a_look(&mut queues, 0, 0, 4);
+    after_a_look(&mut queues, 1, 0, 0);
+    let before = queues.exposed[1];
+    fill(&mut queues, 9..10);
+    take_away(&mut queues, 9);
+    queues.looked(1, 4, 4, FITS);
+    // Both were written to once in 4 pages; one was looked at in vain for as long before that.
+    assert!(queues.exposed[1] > before + 16.0, "{} before {before}", queues.exposed[1]);
+}
+
 #[test]
 fn of_two_alike_the_fuller_goes_first() {
     let mut queues = Queues::new(3);
@@ -147,7 +196,7 @@ proptest! {
     /// list, once, and all can be evicted.
     #[test]
     fn every_block_with_pages_is_in_one_list(
-        steps in proptest::collection::vec((0u8..7, 0u32..6, 1u32..200), 1..200),
+        steps in proptest::collection::vec((0u8..8, 0u32..6, 1u32..200), 1..200),
         fits in 1u64..300,
     ) {
         let mut queues = Queues::new(6);
@@ -165,12 +214,18 @@ proptest! {
                     if let Some(victim) = victim {
                         let moved = count.min(u32::from(queues.resident_in(victim)));
                         (0..moved).for_each(|_| queues.gone(victim));
-                        queues.evicted(victim, moved, fits);
+                        queues.evicted(victim, moved, moved / 2, fits);
                     }
                 }
                 3 if queues.resident_in(block) > 0 => queues.gone(block),
                 4 => queues.again_later(block),
                 5 => queues.goes_next(block),
+                6 => {
+                    let watched = u32::from(queues.resident_in(block));
+                    queues.looked(block, watched, count.min(watched), fits);
+                    prop_assert!(queues.returned[block as usize].is_finite());
+                    prop_assert!(queues.exposed[block as usize] >= 0.0);
+                }
                 _ => queues.given_up(block),
             }
             listed.fill(0);

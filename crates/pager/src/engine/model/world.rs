@@ -82,6 +82,7 @@ impl World {
         kernel(|kernel| {
             *kernel = Kernel::default();
             kernel.memories.push(Memory::default());
+            kernel.writes_pass = scope.accesses;
         });
         let addresses = (0..scope.pages).map(|page| BASE + page / 2 * BLOCK_BYTES + page % 2 * PAGE);
         let wants: BTreeMap<_, _> = addresses.map(|address| (address, Want::Exactly(0))).collect();
@@ -451,6 +452,7 @@ impl World {
                 memory.standing.insert(address, Standing::Content(content));
                 memory.shared.remove(&address);
                 memory.lazy.remove(&address);
+                memory.protected.remove(&address);
             });
         }
     }

@@ -1,0 +1,231 @@
+//! Seeing which memory is in use while it is in place: by who is written to.
+//!
+//! A pager is told of faults and not of hits. But pages can be write-protected such that the kernel lifts
+//! that by itself as they are written to, and tells afterwards from which it did (UFFD_FEATURE_WP_ASYNC and
+//! PAGEMAP_SCAN, Linux 6.7). So all memory in place is walked through in rounds, a stretch at a time when
+//! there is nothing else to do: which pages were written to since the last round is noted for their blocks,
+//! and all are protected again. A write that finds its page protected costs its thread a microsecond. Where
+//! that tells nothing, because all blocks are alike or only read, rounds become rare.
+//!
+//! Nothing but the order of eviction depends on it: a device may write to a page and lift nothing.
+
+use super::Engine;
+use crate::space::BLOCK_PAGES;
+use crate::stats::Stat;
+use crate::table::State;
+use overdrive_sys::uffd::PAGE;
+use std::ops::Range;
+
+/// Walked through at once: what a page table covers. The other processors are interrupted once for each.
+const STRETCH_BYTES: u64 = 512 * PAGE;
+const STRETCH_BLOCKS: usize = (STRETCH_BYTES / PAGE / BLOCK_PAGES as u64) as usize;
+/// Stretches looked at for one that has pages in place.
+const EMPTY_MAX: u32 = 64;
+/// A round begins when as many pages were evicted as this share of those that fit: a half, and where rounds
+/// tell nothing less and less often, down to every 16th time that all that fits was evicted.
+const SHARE: u64 = 2;
+const SELDOM: u64 = 32;
+/// The counts of blocks must differ by so much more than by chance, and so many standard deviations above
+/// that.
+const BY_CHANCE: f64 = 1.2;
+const DEVIATIONS: f64 = 4.0;
+
+/// Rounds through memory in place.
+#[derive(Debug)]
+pub(super) struct Accesses {
+    /// Whether the kernel can tell.
+    told: bool,
+    /// Where the round goes on. None between two rounds.
+    next: Option<u64>,
+    /// When the last one began, in evicted pages.
+    began: u32,
+    /// Whether the last round showed that blocks differ. Else what is seen is left alone: it would be noise.
+    tell: bool,
+    /// How many times rarer rounds are now than at most.
+    rarer: u64,
+    counts: Counts,
+}
+
+/// What a round has seen, over blocks: to find out whether they differ.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    blocks: f64,
+    watched: f64,
+    written: f64,
+    /// The sum of written^2 / watched.
+    squares: f64,
+}
+
+impl Counts {
+    fn add(&mut self, watched: u32, written: u32) {
+        if watched > 0 {
+            let (watched, written) = (f64::from(watched), f64::from(written));
+            self.blocks += 1.0;
+            self.watched += watched;
+            self.written += written;
+            self.squares += written * written / watched;
+        }
+    }
+
+    /// Whether blocks differ by more than chance: chi-squared beside what is expected of it where each page
+    /// is written to with the same probability. None when too little was seen.
+    fn tell_something(&self) -> Option<bool> {
+        if self.blocks < 2.0 {
+            return None;
+        }
+        let share = self.written / self.watched;
+        let spread = share * (1.0 - share);
+        let degrees = self.blocks - 1.0;
+        let limit = degrees * BY_CHANCE + DEVIATIONS * (2.0 * degrees).sqrt();
+        Some(spread > 0.0 && (self.squares - share * self.written) / spread > limit)
+    }
+}
+
+impl Accesses {
+    /// None are ever seen unless `told`.
+    pub(super) fn new(told: bool) -> Self {
+        Self { told, next: None, began: 0, tell: false, rarer: 1, counts: Counts::default() }
+    }
+
+    /// Whether a round begins, `now` being the count of evicted pages.
+    fn is_due(&self, now: u32, fits: u64) -> bool {
+        u64::from(now.wrapping_sub(self.began)) * SHARE >= fits * self.rarer
+    }
+
+    /// A round is over.
+    fn conclude(&mut self) {
+        if let Some(tell) = std::mem::take(&mut self.counts).tell_something() {
+            self.tell = tell;
+            self.rarer = if tell { 1 } else { (self.rarer * 2).min(SELDOM) };
+        }
+    }
+}
+
+impl Engine {
+    /// Looks at one stretch of memory, if it is time for that. True when there is more to do at once.
+    pub(super) fn look_for_accesses(&mut self) -> bool {
+        if !self.accesses.told {
+            return false;
+        }
+        let now = self.queues.now();
+        let from = match self.accesses.next {
+            Some(next) => next,
+            None if !self.accesses.is_due(now, self.limits.total) => return false,
+            None => {
+                self.accesses.began = now;
+                0
+            }
+        };
+        self.accesses.next = self.look_from(from);
+        if self.accesses.next.is_none() {
+            self.accesses.conclude();
+        }
+        self.accesses.next.is_some()
+    }
+
+    /// Looks at the first stretch from an address on that has pages in place. Returns where the next begins.
+    fn look_from(&mut self, mut from: u64) -> Option<u64> {
+        for _ in 0..EMPTY_MAX {
+            let (addresses, first) = self.space.stretch_from(from, STRETCH_BYTES)?;
+            from = addresses.end;
+            let last = first + ((addresses.end - addresses.start) / PAGE) as u32 - 1;
+            let mut blocks = first / BLOCK_PAGES..=last / BLOCK_PAGES;
+            if blocks.any(|block| self.queues.resident_in(block) > 0) {
+                self.look_at(addresses, first..last + 1);
+                break;
+            }
+        }
+        Some(from)
+    }
+
+    fn look_at(&mut self, addresses: Range<u64>, pages: Range<u32>) {
+        // Blocks are aligned in the address space too, so a stretch has no more than these.
+        let mut written = [0u64; STRETCH_BLOCKS];
+        let blocks = pages.start / BLOCK_PAGES..=(pages.end - 1) / BLOCK_PAGES;
+        let bit = |address: u64| pages.start % BLOCK_PAGES + ((address - addresses.start) / PAGE) as u32;
+        let outcome = self.page_map.take_written(addresses.clone(), |run| {
+            for bit in bit(run.start)..bit(run.end) {
+                written[(bit / BLOCK_PAGES) as usize] |= 1 << (bit % BLOCK_PAGES);
+            }
+        });
+        if outcome.is_err() {
+            // Refused: nobody asks again.
+            self.accesses.told = false;
+            return;
+        }
+        for (block, written) in blocks.zip(written) {
+            let (mut watched, mut seen) = (0, 0);
+            let all = block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES;
+            for page in all.start.max(pages.start)..all.end.min(pages.end) {
+                if self.table.state(page) == State::Resident && self.table.watch(page) {
+                    watched += 1;
+                    seen += (written >> (page % BLOCK_PAGES) & 1) as u32;
+                }
+            }
+            self.accesses.counts.add(watched, seen);
+            self.stats.add(Stat::WritesSeen, u64::from(seen));
+            let (watched, seen) = if self.accesses.tell { (watched, seen) } else { (0, 0) };
+            self.queues.looked(block, watched, seen, self.limits.total);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overdrive_base::rng::Rng;
+
+    fn counts(watched: u32, written: impl Iterator<Item = u32>) -> Counts {
+        let mut counts = Counts::default();
+        written.for_each(|written| counts.add(watched, written));
+        counts
+    }
+
+    #[test]
+    fn blocks_that_differ_by_chance_tell_nothing() {
+        let mut rng = Rng::new(3);
+        let mut by_chance = |one_in: u64| {
+            let mut block = || (0..50).filter(|_| rng.below(one_in) == 0).count() as u32;
+            counts(50, std::iter::repeat_with(&mut block).take(500))
+        };
+        for one_in in [2, 5, 50] {
+            assert_eq!(by_chance(one_in).tell_something(), Some(false), "one in {one_in}");
+        }
+        assert_eq!(counts(50, std::iter::repeat_n(0, 500)).tell_something(), Some(false), "only read");
+        assert_eq!(counts(50, std::iter::repeat_n(50, 500)).tell_something(), Some(false), "all written");
+    }
+
+    #[test]
+    fn blocks_that_differ_tell_something_where_there_are_enough() {
+        let half = || (0..500).map(|block| if block % 2 == 0 { 30 } else { 10 });
+        assert_eq!(counts(50, half()).tell_something(), Some(true));
+        assert_eq!(counts(0, std::iter::repeat_n(0, 500)).tell_something(), None);
+        let two = [22, 28].into_iter();
+        assert_eq!(counts(50, two).tell_something(), Some(false), "two alone may differ so");
+        assert_eq!(counts(50, half().take(1)).tell_something(), None);
+    }
+
+    #[test]
+    fn rounds_become_rarer_while_they_tell_nothing() {
+        let mut accesses = Accesses::new(true);
+        let round = |accesses: &mut Accesses, counts: Counts| {
+            accesses.counts = counts;
+            accesses.conclude();
+            (accesses.tell, accesses.rarer)
+        };
+        let alike = || counts(50, std::iter::repeat_n(25, 500));
+        let differ = || counts(50, (0..500).map(|block| block % 50));
+        assert_eq!(round(&mut accesses, Counts::default()), (false, 1));
+        assert_eq!(round(&mut accesses, alike()), (false, 2));
+        assert_eq!(round(&mut accesses, Counts::default()), (false, 2));
+        for _ in 0..9 {
+            round(&mut accesses, alike());
+        }
+        assert_eq!(accesses.rarer, SELDOM);
+        assert!(
+            !accesses.is_due(SELDOM as u32 * 500 - 1, 1000) && accesses.is_due(SELDOM as u32 * 500, 1000)
+        );
+        assert_eq!(round(&mut accesses, differ()), (true, 1));
+        assert!(!accesses.is_due(499, 1000) && accesses.is_due(500, 1000));
+    }
+}
