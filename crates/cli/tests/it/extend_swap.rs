@@ -230,19 +230,25 @@ fn a_program_for_which_swap_is_full_is_told_of_with_what_would_do() {
     if !has(NAME, "python3") || !can_swap(NAME) {
         return;
     }
-    let (store, place) = (folder(), folder());
-    let Some((code, error)) = fill(store.path(), place.path()) else {
-        return skip(NAME, "the swap of the program's group cannot be limited here");
-    };
-    assert_eq!((code, error.lines().count()), (137, 1), "{error}");
-    assert!(error.contains("killed by the kernel for want of memory"), "{error}");
-    assert!(error.contains("64 MiB of DRAM and 64 MiB of swap were full"), "{error}");
-    let wanted = format!("--store {}:128MiB or more", store.path().display());
-    assert!(error.contains(&wanted), "{error}");
-    let stats = std::fs::read_to_string(place.path().join("stats")).unwrap();
-    let stats: Value = serde_json::from_str(&stats).unwrap();
-    assert_eq!((&stats["exit_code"], &stats["swap"]["oom_kills"]), (&json!(137), &json!(1)));
-    assert_empty(store.path());
+    // The kernel may kill in a small group while swap is free (docs/memory.md), and then none is said to be full.
+    for tries_left in (0..4).rev() {
+        let (store, place) = (folder(), folder());
+        let Some((code, error)) = fill(store.path(), place.path()) else {
+            return skip(NAME, "the swap of the program's group cannot be limited here");
+        };
+        assert_eq!((code, error.lines().count()), (137, 1), "{error}");
+        assert!(error.contains("killed by the kernel for want of memory"), "{error}");
+        let wanted = format!("--store {}:128MiB or more", store.path().display());
+        assert!(error.contains(&wanted), "{error}");
+        let stats = std::fs::read_to_string(place.path().join("stats")).unwrap();
+        let stats: Value = serde_json::from_str(&stats).unwrap();
+        assert_eq!((&stats["exit_code"], &stats["swap"]["oom_kills"]), (&json!(137), &json!(1)));
+        assert_empty(store.path());
+        if error.contains("64 MiB of DRAM and 64 MiB of swap were full") {
+            return;
+        }
+        assert!(tries_left > 0, "{error}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! PAGEMAP_SCAN, Linux 6.7). So all memory in place is walked through in rounds, a stretch at a time when
 //! there is nothing else to do: which pages were written to since the last round is noted for their blocks,
 //! and all are protected again. A write that finds its page protected costs its thread a microsecond. Where
-//! that tells nothing, because all blocks are alike or only read, rounds become rare.
+//! that tells nothing, because all blocks are alike or only read, there are pauses between them.
 //!
 //! Nothing but the order of eviction depends on it: a device may write to a page and lift nothing.
 
@@ -21,10 +21,10 @@ const STRETCH_BYTES: u64 = 512 * PAGE;
 const STRETCH_BLOCKS: usize = (STRETCH_BYTES / PAGE / BLOCK_PAGES as u64) as usize;
 /// Stretches looked at for one that has pages in place.
 const EMPTY_MAX: u32 = 64;
-/// A round begins when as many pages were evicted as this share of those that fit: a half, and where rounds
-/// tell nothing less and less often, down to every 16th time that all that fits was evicted.
+/// A round begins when as many pages were evicted as this share of those that fit: a half. Where rounds tell
+/// nothing there are longer and longer pauses, up to so many times that.
 const SHARE: u64 = 2;
-const SELDOM: u64 = 32;
+const PAUSE_MAX: u64 = 16;
 /// The counts of blocks must differ by so much more than by chance, and so many standard deviations above
 /// that.
 const BY_CHANCE: f64 = 1.2;
@@ -41,8 +41,10 @@ pub(super) struct Accesses {
     began: u32,
     /// Whether the last round showed that blocks differ. Else what is seen is left alone: it would be noise.
     tell: bool,
-    /// How many times rarer rounds are now than at most.
-    rarer: u64,
+    /// So many times as many evicted pages as at least are between the last round and the next, and in the
+    /// pause after a round that tells nothing.
+    wait: u64,
+    pause: u64,
     counts: Counts,
 }
 
@@ -84,19 +86,23 @@ impl Counts {
 impl Accesses {
     /// None are ever seen unless `told`.
     pub(super) fn new(told: bool) -> Self {
-        Self { told, next: None, began: 0, tell: false, rarer: 1, counts: Counts::default() }
+        Self { told, next: None, began: 0, tell: false, wait: 1, pause: 1, counts: Counts::default() }
     }
 
     /// Whether a round begins, `now` being the count of evicted pages.
     fn is_due(&self, now: u32, fits: u64) -> bool {
-        u64::from(now.wrapping_sub(self.began)) * SHARE >= fits * self.rarer
+        u64::from(now.wrapping_sub(self.began)) * SHARE >= fits * self.wait
     }
 
-    /// A round is over.
+    /// A round is over. The first after a pause only protects: few of the pages that it watched are still
+    /// there, and those that are may be alike.
     fn conclude(&mut self) {
-        if let Some(tell) = std::mem::take(&mut self.counts).tell_something() {
-            self.tell = tell;
-            self.rarer = if tell { 1 } else { (self.rarer * 2).min(SELDOM) };
+        let told = std::mem::take(&mut self.counts).tell_something();
+        let was_pause = std::mem::replace(&mut self.wait, 1) > 1;
+        if let Some(told) = told.filter(|_| !was_pause) {
+            self.tell = told;
+            self.pause = if told { 1 } else { (self.pause * 2).min(PAUSE_MAX) };
+            self.wait = self.pause;
         }
     }
 }
@@ -206,25 +212,27 @@ mod tests {
     }
 
     #[test]
-    fn rounds_become_rarer_while_they_tell_nothing() {
+    fn pauses_become_longer_while_rounds_tell_nothing() {
         let mut accesses = Accesses::new(true);
         let round = |accesses: &mut Accesses, counts: Counts| {
             accesses.counts = counts;
             accesses.conclude();
-            (accesses.tell, accesses.rarer)
+            (accesses.tell, accesses.wait)
         };
         let alike = || counts(50, std::iter::repeat_n(25, 500));
         let differ = || counts(50, (0..500).map(|block| block % 50));
         assert_eq!(round(&mut accesses, Counts::default()), (false, 1));
         assert_eq!(round(&mut accesses, alike()), (false, 2));
-        assert_eq!(round(&mut accesses, Counts::default()), (false, 2));
+        assert_eq!(round(&mut accesses, differ()), (false, 1), "the first after a pause");
+        assert_eq!(round(&mut accesses, alike()), (false, 4));
         for _ in 0..9 {
+            assert_eq!(round(&mut accesses, Counts::default()), (false, 1));
             round(&mut accesses, alike());
         }
-        assert_eq!(accesses.rarer, SELDOM);
-        assert!(
-            !accesses.is_due(SELDOM as u32 * 500 - 1, 1000) && accesses.is_due(SELDOM as u32 * 500, 1000)
-        );
+        assert_eq!(accesses.wait, PAUSE_MAX);
+        let wait = PAUSE_MAX as u32 * 500;
+        assert!(!accesses.is_due(wait - 1, 1000) && accesses.is_due(wait, 1000));
+        assert_eq!(round(&mut accesses, alike()), (false, 1));
         assert_eq!(round(&mut accesses, differ()), (true, 1));
         assert!(!accesses.is_due(499, 1000) && accesses.is_due(500, 1000));
     }
