@@ -36,9 +36,9 @@ const KEPT: f32 = 0.3;
 /// How many returns a page counts that was written to, divided by the share of its block's evicted pages that
 /// were changed. One would be the count of accesses; more also says that evicting such a block is wrong
 /// however full it is. Simulated and measured: docs/memory.md.
-const WRITE: f32 = 4.0;
-/// Half of the evidence is left after as many evicted pages as fit DRAM this many times.
-const HALVED_AFTER: f32 = 2.0;
+const WRITE: f32 = 3.0;
+/// Half of the evidence is left after as many evicted pages as this share of those that fit DRAM.
+const HALVED_AFTER: f32 = 0.5;
 /// The least share of changed pages that is believed.
 const CHANGED_LEAST: f32 = 0.125;
 /// For that share so many evicted pages weigh as much as all before them.

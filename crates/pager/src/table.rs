@@ -23,8 +23,12 @@ pub enum State {
     Compressed = 6,
 }
 
-/// Beside the state of a page in place: writes to it are watched for.
+/// Beside the state of a page in place: writes to it are watched for; they were in the round before too, and
+/// there was one then.
 const WATCHED: u8 = 0x80;
+const KNOWN: u8 = 0x40;
+const WRITTEN: u8 = 0x20;
+const STATES: u8 = 0x1F;
 
 /// The number of a staging frame, landing slot or compressed cell plus one; 0 for none.
 type Place = u32;
@@ -85,7 +89,7 @@ impl Table {
     /// Where the page is.
     #[must_use]
     pub fn state(&self, page: u32) -> State {
-        match self.state[page as usize] & !WATCHED {
+        match self.state[page as usize] & STATES {
             0 => State::Empty,
             1 => State::Resident,
             2 => State::Staged,
@@ -120,13 +124,16 @@ impl Table {
         self.place[page as usize] = place.map_or(0, |place| place + 1);
     }
 
-    /// From now on until its state is set again, writes to the page are watched for. Whether they were
-    /// already.
-    pub fn watch(&mut self, page: u32) -> bool {
+    /// Notes that a round found the page in place, `written` to or not, and that writes are watched for from
+    /// now on until its state is set again. Whether they were already; and if they were in the round before
+    /// too, whether it was written to then.
+    pub fn watch(&mut self, page: u32, written: bool) -> (bool, Option<bool>) {
         let state = &mut self.state[page as usize];
         let was = *state & WATCHED != 0;
-        *state |= WATCHED;
-        was
+        let before = (*state & KNOWN != 0).then_some(*state & WRITTEN != 0);
+        let seen = if was { KNOWN | if written { WRITTEN } else { 0 } } else { 0 };
+        *state = *state & STATES | WATCHED | seen;
+        (was, before)
     }
 
     /// Sets the slot, and returns the one before.
@@ -145,4 +152,22 @@ impl Table {
 #[must_use]
 pub fn mark_of(page: &[u8], seed: u64) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(page, seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_watched_is_forgotten_with_the_state() {
+        let mut table = Table::new(2);
+        for _ in 0..2 {
+            table.set(1, State::Resident, None);
+            assert_eq!(table.watch(1, true), (false, None), "it passes for written to as it comes");
+            assert_eq!(table.watch(1, true), (true, None));
+            assert_eq!(table.watch(1, false), (true, Some(true)));
+            assert_eq!(table.watch(1, false), (true, Some(false)));
+            assert_eq!((table.state(1), table.state(0)), (State::Resident, State::Empty));
+        }
+    }
 }

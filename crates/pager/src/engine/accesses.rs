@@ -5,7 +5,8 @@
 //! PAGEMAP_SCAN, Linux 6.7). So all memory in place is walked through in rounds, a stretch at a time when
 //! there is nothing else to do: which pages were written to since the last round is noted for their blocks,
 //! and all are protected again. A write that finds its page protected costs its thread a microsecond. Where
-//! that tells nothing, because all blocks are alike or only read, there are pauses between them.
+//! that tells nothing, because all blocks are alike or only read, or hot and cold pages lie in the same ones,
+//! there are pauses between them.
 //!
 //! Nothing but the order of eviction depends on it: a device may write to a page and lift nothing.
 
@@ -29,6 +30,9 @@ const PAUSE_MAX: u64 = 16;
 /// that.
 const BY_CHANCE: f64 = 1.2;
 const DEVIATIONS: f64 = 4.0;
+/// Pages of a block are alike when those that were written to in one round were so again in the next no more
+/// than so many times as often as others.
+const ALIKE: f64 = 1.1;
 
 /// Rounds through memory in place.
 #[derive(Debug)]
@@ -39,7 +43,7 @@ pub(super) struct Accesses {
     next: Option<u64>,
     /// When the last one began, in evicted pages.
     began: u32,
-    /// Whether the last round showed that blocks differ. Else what is seen is left alone: it would be noise.
+    /// Whether what the last round saw tells which block is in use. Else what is seen is left alone.
     tell: bool,
     /// So many times as many evicted pages as at least are between the last round and the next, and in the
     /// pause after a round that tells nothing.
@@ -48,7 +52,32 @@ pub(super) struct Accesses {
     counts: Counts,
 }
 
-/// What a round has seen, over blocks: to find out whether they differ.
+/// What a round has seen of a block.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    watched: u32,
+    written: u32,
+    /// Of those that were watched in the round before too: all, written to then, written to now, both times.
+    known: u32,
+    before: u32,
+    now: u32,
+    both: u32,
+}
+
+impl Seen {
+    fn note(&mut self, before: Option<bool>, written: bool) {
+        self.watched += 1;
+        self.written += u32::from(written);
+        if let Some(before) = before {
+            self.known += 1;
+            self.before += u32::from(before);
+            self.now += u32::from(written);
+            self.both += u32::from(before && written);
+        }
+    }
+}
+
+/// What a round has seen, over blocks: to find out what it tells.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     blocks: f64,
@@ -56,30 +85,55 @@ struct Counts {
     written: f64,
     /// The sum of written^2 / watched.
     squares: f64,
+    /// Pages known from the round before; those written to both times, and how many that would be by chance.
+    known: f64,
+    both: f64,
+    both_by_chance: f64,
 }
 
 impl Counts {
-    fn add(&mut self, watched: u32, written: u32) {
-        if watched > 0 {
-            let (watched, written) = (f64::from(watched), f64::from(written));
+    fn add(&mut self, seen: &Seen) {
+        if seen.watched > 0 {
+            let (watched, written) = (f64::from(seen.watched), f64::from(seen.written));
             self.blocks += 1.0;
             self.watched += watched;
             self.written += written;
             self.squares += written * written / watched;
         }
+        if seen.known > 0 {
+            self.known += f64::from(seen.known);
+            self.both += f64::from(seen.both);
+            self.both_by_chance += f64::from(seen.before) * f64::from(seen.now) / f64::from(seen.known);
+        }
     }
 
-    /// Whether blocks differ by more than chance: chi-squared beside what is expected of it where each page
-    /// is written to with the same probability. None when too little was seen.
+    /// Whether blocks differ, and in such a way that what is in place of a block speaks for all of it. None
+    /// when too little was seen to tell.
     fn tell_something(&self) -> Option<bool> {
         if self.blocks < 2.0 {
             return None;
         }
+        if !self.blocks_differ() {
+            return Some(false);
+        }
+        (self.known > 0.0).then(|| self.pages_are_alike())
+    }
+
+    /// By more than chance: chi-squared beside what is expected of it where each page is written to with the
+    /// same probability.
+    fn blocks_differ(&self) -> bool {
         let share = self.written / self.watched;
         let spread = share * (1.0 - share);
         let degrees = self.blocks - 1.0;
         let limit = degrees * BY_CHANCE + DEVIATIONS * (2.0 * degrees).sqrt();
-        Some(spread > 0.0 && (self.squares - share * self.written) / spread > limit)
+        spread > 0.0 && (self.squares - share * self.written) / spread > limit
+    }
+
+    /// Those of the same block, as far as they are in place. Where they are not, hot ones lie among cold
+    /// ones: a block that has just come back, with the hot ones first, would look colder than one that
+    /// stayed.
+    fn pages_are_alike(&self) -> bool {
+        self.both <= self.both_by_chance * ALIKE + DEVIATIONS * self.both_by_chance.sqrt()
     }
 }
 
@@ -160,18 +214,21 @@ impl Engine {
             return;
         }
         for (block, written) in blocks.zip(written) {
-            let (mut watched, mut seen) = (0, 0);
+            let mut seen = Seen::default();
             let all = block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES;
             for page in all.start.max(pages.start)..all.end.min(pages.end) {
-                if self.table.state(page) == State::Resident && self.table.watch(page) {
-                    watched += 1;
-                    seen += (written >> (page % BLOCK_PAGES) & 1) as u32;
+                if self.table.state(page) == State::Resident {
+                    let written = written >> (page % BLOCK_PAGES) & 1 == 1;
+                    let (watched, before) = self.table.watch(page, written);
+                    if watched {
+                        seen.note(before, written);
+                    }
                 }
             }
-            self.accesses.counts.add(watched, seen);
-            self.stats.add(Stat::WritesSeen, u64::from(seen));
-            let (watched, seen) = if self.accesses.tell { (watched, seen) } else { (0, 0) };
-            self.queues.looked(block, watched, seen, self.limits.total);
+            self.accesses.counts.add(&seen);
+            self.stats.add(Stat::WritesSeen, u64::from(seen.written));
+            let believed = if self.accesses.tell { seen } else { Seen::default() };
+            self.queues.looked(block, believed.watched, believed.written, self.limits.total);
         }
     }
 }
@@ -181,9 +238,13 @@ mod tests {
     use super::*;
     use overdrive_base::rng::Rng;
 
+    /// Blocks of which so many pages were written to, and as many of them again as would be by chance.
     fn counts(watched: u32, written: impl Iterator<Item = u32>) -> Counts {
         let mut counts = Counts::default();
-        written.for_each(|written| counts.add(watched, written));
+        for written in written {
+            let both = (written * written).checked_div(watched).unwrap_or(0);
+            counts.add(&Seen { watched, written, known: watched, before: written, now: written, both });
+        }
         counts
     }
 
@@ -209,6 +270,28 @@ mod tests {
         let two = [22, 28].into_iter();
         assert_eq!(counts(50, two).tell_something(), Some(false), "two alone may differ so");
         assert_eq!(counts(50, half().take(1)).tell_something(), None);
+    }
+
+    #[test]
+    fn where_the_same_pages_are_written_to_again_a_part_does_not_speak_for_its_block() {
+        let block = |written: u32, both: u32| Seen {
+            watched: 50,
+            written,
+            known: 50,
+            before: written,
+            now: written,
+            both,
+        };
+        let round = |hot: Seen, cold: Seen| {
+            let mut counts = Counts::default();
+            (0..500).for_each(|number| counts.add(if number % 2 == 0 { &hot } else { &cold }));
+            counts.tell_something()
+        };
+        assert_eq!(round(block(30, 18), block(10, 2)), Some(true));
+        assert_eq!(round(block(30, 30), block(10, 10)), Some(false));
+        let unknown = Seen { known: 0, before: 0, now: 0, both: 0, ..block(30, 0) };
+        assert_eq!(round(unknown, Seen { written: 10, ..unknown }), None, "another round will tell");
+        assert_eq!(round(unknown, unknown), Some(false));
     }
 
     #[test]
