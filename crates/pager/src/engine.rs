@@ -1,7 +1,7 @@
 //! The thread that serves a program's page faults: reads messages, performs what the bookkeeping decides.
 
 use crate::allowance::Allowance;
-use crate::platform::{AsFd, Done, Frames, Instant, Message, PageIo, PageMap, Userfault, UserfaultError};
+use crate::platform::{Done, Frames, Instant, Message, PageIo, PageMap, Userfault, UserfaultError};
 use crate::pool::{Compress, Pool};
 use crate::queues::Queues;
 use crate::seal::Seal;
@@ -38,9 +38,11 @@ mod message;
 mod model;
 mod notice;
 mod place;
+mod rest;
 mod store_faults;
 mod takeover;
 mod threads;
+mod tier;
 mod write;
 
 pub use agent::Agent;
@@ -236,7 +238,7 @@ pub struct Engine {
     slots: Slots,
     staging: Staging,
     pool: Pool,
-    tier: compress::Tier,
+    tier: tier::Tier,
     limits: Limits,
     seal: Option<Seal>,
     store_faults: Option<StoreFaults>,
@@ -263,7 +265,7 @@ pub struct Engine {
     streams: [Stream; 64],
     /// Pages read ahead and given up, less those that were used.
     read_in_vain: i32,
-    idle_since: Option<Instant>,
+    idle: Option<rest::Idle>,
     place: Option<place::Place>,
     filling: fault::Filling,
     accesses: accesses::Accesses,
@@ -331,7 +333,7 @@ impl Engine {
             paced: false,
             seed: config.seed,
             spin: config.spin,
-            tier: compress::Tier::new(config.compress.takes_all()),
+            tier: tier::Tier::new(config.compress.takes_all()),
             limits,
             free_landing: FreeLanding::all(),
             loads: vec![None; LANDING_PAGES as usize],
@@ -344,7 +346,7 @@ impl Engine {
             free_runs: (0..WRITES).collect(),
             streams: [Stream::default(); 64],
             read_in_vain: 0,
-            idle_since: None,
+            idle: None,
             place: None,
             filling: fault::Filling::default(),
             accesses: accesses::Accesses::new(userfault.offers().writes_pass),
@@ -402,6 +404,7 @@ impl Engine {
             return Err(Errno::NODEV);
         }
         self.choose_place();
+        let began = Instant::now();
         let mut busy = self.read_messages()?;
         self.serve_children()?;
         self.retry_parked();
@@ -409,42 +412,25 @@ impl Engine {
         self.look_at_given_up()?;
         self.look_at_threads();
         self.start_waiting()?;
+        let reading = Instant::now();
         self.io.submit(None)?;
         busy |= self.reap();
+        if busy {
+            self.tier.note_reading(reading.elapsed());
+        }
         let is_short = self.held() + self.limits.reserve / 2 > self.limits.total;
         // A thread that was woken on this processor goes first.
-        let others_had_their_turn = self.idle_since.is_some() || self.spin.is_zero();
+        let others_had_their_turn = self.idle.is_some() || self.spin.is_zero();
         if is_short || (!busy && others_had_their_turn) {
             busy |= self.make_room()? || self.look_for_accesses();
         }
         busy |= !self.parked.is_empty();
         if busy {
-            self.idle_since = None;
+            self.end_rest(began);
         } else {
             self.rest()?;
         }
         self.publish();
-        Ok(())
-    }
-
-    /// Nothing to do now: looks again for a while, then sleeps. Waking a thread on another, idle processor
-    /// costs more than most reads take, so looking pays while faults come in.
-    fn rest(&mut self) -> Result<(), Errno> {
-        let now = Instant::now();
-        let since = *self.idle_since.get_or_insert(now);
-        if now.duration_since(since) < self.spin() {
-            // Whoever else is ready to run here goes first.
-            std::thread::yield_now();
-            self.tier.note_idle(now);
-            return Ok(());
-        }
-        // To be told of messages costs the faulting thread and this one time; who is awake looks by itself.
-        self.io.watch_once(0, self.userfault.as_fd())?;
-        self.io.submit(Some(TICK))?;
-        self.tier.note_idle(now);
-        if self.reap() {
-            self.idle_since = None;
-        }
         Ok(())
     }
 

@@ -54,7 +54,7 @@ enum Next {
 impl Engine {
     /// A bounded piece of the work that keeps memory free. True when there is more to do at once.
     pub(super) fn make_room(&mut self) -> Result<bool, Errno> {
-        let (mut more, mut tried) = (false, false);
+        let (started, mut more, mut tried) = (Instant::now(), false, false);
         self.pool.set_limit(self.tier.share(&self.pool, &self.limits));
         if self.held() + self.limits.reserve > self.limits.total {
             tried = true;
@@ -76,6 +76,7 @@ impl Engine {
         if !undecided {
             self.stuck = tried && !more && self.free_runs.len() == super::WRITES as usize;
         }
+        self.tier.note_room(started);
         Ok(more)
     }
 
@@ -154,6 +155,7 @@ impl Engine {
         }
         self.queues.evicted(leaving.block, moved, unchanged, self.limits.total);
         self.stats.add(Stat::Evicted, u64::from(moved));
+        self.tier.note_evicted(moved);
         if moved == 0 {
             self.queues.again_later(leaving.block);
         }

@@ -52,6 +52,11 @@ impl FreeLanding {
         self.most_used.into_iter().max().unwrap_or(0)
     }
 
+    /// Whether nothing is being read, nor waits in a slot.
+    pub(super) fn is_whole(&self) -> bool {
+        self.narrow.len() as u32 + self.wide.len() as u32 == READS
+    }
+
     /// Another period begins.
     pub(super) fn begin_period(&mut self) {
         self.most_used = [self.most_used[1], NARROW_SLOTS as usize - self.narrow.len()];
