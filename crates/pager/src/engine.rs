@@ -1,7 +1,7 @@
 //! The thread that serves a program's page faults: reads messages, performs what the bookkeeping decides.
 
 use crate::allowance::Allowance;
-use crate::platform::{Done, Frames, Instant, Message, PageIo, PageMap, Userfault, UserfaultError};
+use crate::platform::{Done, Frames, Instant, PageIo, PageMap, Userfault, UserfaultError};
 use crate::pool::{Compress, Pool};
 use crate::queues::Queues;
 use crate::seal::Seal;
@@ -10,6 +10,7 @@ use crate::space::{BLOCK_PAGES, Space};
 use crate::staging::Staging;
 use crate::stats::{Stat, Stats};
 use crate::table::{State, Table};
+use changes::Followed;
 use landing::{FreeLanding, LANDING_PAGES, READS};
 use overdrive_base::size::{MIB, format_size};
 use overdrive_hist::Histogram;
@@ -26,6 +27,7 @@ use thiserror::Error;
 
 mod accesses;
 mod agent;
+mod changes;
 mod child;
 mod compress;
 mod evict;
@@ -37,7 +39,6 @@ mod message;
 #[cfg(test)]
 mod model;
 mod notice;
-mod place;
 mod rest;
 mod store_faults;
 mod takeover;
@@ -266,7 +267,7 @@ pub struct Engine {
     /// Pages read ahead and given up, less those that were used.
     read_in_vain: i32,
     idle: Option<rest::Idle>,
-    place: Option<place::Place>,
+    changes: changes::Changes,
     filling: fault::Filling,
     accesses: accesses::Accesses,
     takeover: Option<takeover::Takeover>,
@@ -347,7 +348,7 @@ impl Engine {
             streams: [Stream::default(); 64],
             read_in_vain: 0,
             idle: None,
-            place: None,
+            changes: changes::Changes::default(),
             filling: fault::Filling::default(),
             accesses: accesses::Accesses::new(userfault.offers().writes_pass),
             takeover: None,
@@ -374,6 +375,12 @@ impl Engine {
             frames,
             io,
         })
+    }
+
+    /// What the kernel does on the engine's behalf runs on these processors. To be said before the first
+    /// turn.
+    pub fn keep_workers_to(&mut self, cpus: &[usize]) {
+        self.io.keep_workers_to(cpus);
     }
 
     /// The counters.
@@ -403,7 +410,6 @@ impl Engine {
         if self.store_faults.as_ref().is_some_and(StoreFaults::is_over) {
             return Err(Errno::NODEV);
         }
-        self.choose_place();
         let began = Instant::now();
         let mut busy = self.read_messages()?;
         self.serve_children()?;
@@ -457,30 +463,6 @@ impl Engine {
             }
         }
         any
-    }
-
-    /// True when there were messages.
-    fn read_messages(&mut self) -> Result<bool, Errno> {
-        let mut any = false;
-        let mut messages: [Option<Message>; 16] = Default::default();
-        loop {
-            let mut count = 0;
-            self.userfault.read_messages(messages.len(), |message| {
-                messages[count] = Some(message);
-                count += 1;
-            })?;
-            any |= count > 0;
-            // The kernel hands out faults first. Answering one before a fork that was read with it would
-            // put a page into the parent that the child is then believed to have.
-            let is_fault = |message: &Option<Message>| matches!(message, Some(Message::Fault { .. }));
-            messages[..count].sort_by_key(is_fault);
-            for message in messages.iter_mut().filter_map(Option::take) {
-                self.message(message)?;
-            }
-            if count < messages.len() {
-                return Ok(any);
-            }
-        }
     }
 
     /// DRAM for pages in place, in staging and compressed, and for what children brought back, in pages.

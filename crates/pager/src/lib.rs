@@ -18,6 +18,7 @@ pub mod engine;
 mod platform;
 pub mod pool;
 pub mod queues;
+mod ranges;
 pub mod seal;
 #[cfg(test)]
 mod sim;

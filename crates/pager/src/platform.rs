@@ -11,11 +11,12 @@ pub(crate) use overdrive_sys::{
 #[cfg(not(test))]
 pub(crate) use std::{
     os::fd::{AsFd, OwnedFd as Descriptor},
+    thread::sleep as pause,
     time::Instant,
 };
 
 #[cfg(test)]
 pub(crate) use crate::sim::{
     AsFd, Descriptor, Done, Frames, Instant, Message, PageIo, PageMap, ThreadWord, ThreadWords, Userfault,
-    UserfaultError, anonymous_pages, for_each_anonymous, largest_child,
+    UserfaultError, anonymous_pages, for_each_anonymous, largest_child, pause,
 };

@@ -91,6 +91,11 @@ impl Add<Duration> for Instant {
     }
 }
 
+/// The engine waits: of the threads that have yet to tell of what they did, the first does.
+pub(crate) fn pause(_: Duration) {
+    kernel(|kernel| kernel.memories.iter_mut().for_each(|memory| memory.tell_late(0)));
+}
+
 /// What stands at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Standing {
@@ -126,6 +131,8 @@ pub(crate) struct Memory {
     pub(crate) changing: u32,
     pub(crate) faults: VecDeque<Told>,
     pub(crate) events: VecDeque<Told>,
+    /// What was done and is yet to be told.
+    pub(crate) late: Vec<Told>,
     /// Threads that wait for a page, and where.
     pub(crate) waiting: BTreeMap<usize, u64>,
     pub(crate) dead: bool,
@@ -142,6 +149,19 @@ impl Memory {
                 self.changing += 1;
                 self.events.push_back(message);
             }
+        }
+    }
+
+    /// As [`Memory::tell`], but the thread is put off its processor before it comes to that.
+    pub(crate) fn be_late(&mut self, message: Told) {
+        self.changing += 1;
+        self.late.push(message);
+    }
+
+    pub(crate) fn tell_late(&mut self, index: usize) {
+        if index < self.late.len() {
+            self.untold = true;
+            self.events.push_back(self.late.remove(index));
         }
     }
 

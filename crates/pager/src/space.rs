@@ -183,6 +183,13 @@ impl Space {
         }
     }
 
+    /// Whether anything in `range` is under the pager.
+    #[must_use]
+    pub fn has_any(&self, range: &Range<u64>) -> bool {
+        let first = self.regions.partition_point(|region| region.range.end <= range.start);
+        self.regions.get(first).is_some_and(|region| region.range.start < range.end)
+    }
+
     /// Runs of pages in `range`, as far as it is under the pager.
     #[must_use]
     pub fn pages_in(&self, range: &Range<u64>) -> Vec<Range<u32>> {

@@ -5,7 +5,7 @@ use overdrive_pager::engine::{Config, Engine, Notice, StoreFaults};
 use overdrive_pager::pool::Compress;
 use overdrive_pager::seal::Seal;
 use overdrive_pager::stats::Stats;
-use overdrive_sys::affinity::allowed_cpus;
+use overdrive_sys::affinity::{allowed_cpus, pin_current_thread};
 use overdrive_sys::file::create_unnamed;
 use overdrive_sys::parts::Parts;
 use overdrive_sys::secret::fill_with_random;
@@ -268,7 +268,9 @@ fn serve(mut engine: Engine, places: &Places, started: &AtomicBool) {
     // A thread that wanders between processors takes its wake-ups with it: on a machine with two it halved
     // the rate of faults.
     if let Some(own) = places.own {
-        engine.run_on(own, &places.others);
+        engine.keep_workers_to(&places.others);
+        // One that cannot be had is no reason not to serve.
+        let _ = pin_current_thread(own);
     }
     engine.watch_process(&ground::own_ranges());
     started.store(true, Ordering::Release);

@@ -1,7 +1,6 @@
 //! Which CPUs this process may use, and pinning a thread to one of them.
 
 use crate::Errno;
-use rustix::fs::{Mode, OFlags};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The CPUs this thread may run on, ascending.
@@ -33,19 +32,6 @@ pub fn restrict_to(cpus: &[usize]) -> Result<(), Errno> {
     sched_setaffinity(None, &set)
 }
 
-/// The CPU that a thread of this process ran on last. None when there is no such thread.
-#[must_use]
-pub fn cpu_of_thread(thread: u32) -> Option<usize> {
-    let path = format!("/proc/self/task/{thread}/stat");
-    let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut buffer = [0; 512];
-    let length = rustix::io::read(&fd, &mut buffer).ok()?;
-    // The name before may hold anything; of what follows the 37th word is the processor.
-    let name_end = buffer[..length].iter().rposition(|&byte| byte == b')')?;
-    let rest = std::str::from_utf8(&buffer[name_end + 1..length]).ok()?;
-    rest.split_ascii_whitespace().nth(36)?.parse().ok()
-}
-
 /// The CPU this thread runs on right now.
 #[must_use]
 pub fn current_cpu() -> usize {
@@ -63,9 +49,6 @@ mod tests {
         let seen = std::thread::spawn(move || {
             pin_current_thread(last).unwrap();
             assert_eq!(current_cpu(), last);
-            let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-            assert_eq!(cpu_of_thread(thread), Some(last));
-            assert_eq!(cpu_of_thread(u32::MAX >> 1), None);
             allowed_cpus().unwrap()
         });
         assert_eq!(seen.join().unwrap(), vec![last]);

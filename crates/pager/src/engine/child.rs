@@ -6,6 +6,7 @@
 //! it; the slots are held for it even when the parent writes on. Evicting from a child is not possible from
 //! here: what it brings back counts against the budget until it ends.
 
+use super::changes::{Changes, Followed};
 use super::load::{READ_AGAIN, opened};
 use super::notice::TOO_MANY_CHILDREN;
 use super::{Engine, Load};
@@ -35,6 +36,7 @@ pub(super) struct Child {
     pub(super) table: Table,
     /// Pages brought back for it.
     pub(super) pages: u64,
+    pub(super) changes: Changes,
     messages_due: bool,
     /// Faults to look at again.
     pub(super) parked: VecDeque<u64>,
@@ -53,6 +55,60 @@ impl Child {
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         self.userfault.as_fd()
+    }
+}
+
+/// A child and who serves it.
+struct Served<'a> {
+    engine: &'a mut Engine,
+    child: &'a mut Child,
+}
+
+impl Followed for Served<'_> {
+    fn changes(&mut self) -> &mut Changes {
+        &mut self.child.changes
+    }
+
+    fn userfault(&self) -> &Userfault {
+        &self.child.userfault
+    }
+
+    fn space(&self) -> &Space {
+        &self.child.space
+    }
+
+    /// The frames, which no child has.
+    fn nowhere(&self) -> u64 {
+        self.engine.frames.extent().start
+    }
+
+    fn message(&mut self, message: Message) -> Result<(), Errno> {
+        let Self { engine, child } = self;
+        match message {
+            Message::Fault { address, protected: true, .. } => {
+                let _ = child.userfault.write_protect(address..address + PAGE, false);
+            }
+            Message::Fault { address, .. } => {
+                engine.stats.add(Stat::Faults, 1);
+                engine.child_fault(child, address);
+            }
+            Message::Remove(range) => engine.child_gives_up(child, &range),
+            Message::Unmap(range) => return self.unmapped(&range),
+            Message::Remap { from, to, length } => {
+                let (from, to) = (from..from + length, to..to + length);
+                self.vacate(&from, &to)?;
+                self.engine.child_moved(self.child, &from, &to);
+            }
+            Message::Fork(descriptor) => return engine.child_forked(child, descriptor),
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, range: &Range<u64>) {
+        if self.child.space.has_any(range) {
+            self.engine.child_gives_up(self.child, range);
+            self.child.space.remove(range);
+        }
     }
 }
 
@@ -101,6 +157,7 @@ impl Engine {
             space,
             table,
             pages: 0,
+            changes: Changes::default(),
             messages_due: true,
             parked: VecDeque::new(),
         };
@@ -226,31 +283,7 @@ impl Engine {
     }
 
     fn read_child(&mut self, child: &mut Child) -> Result<(), Errno> {
-        let mut messages = Vec::new();
-        child.userfault.read_messages(usize::MAX, |message| messages.push(message))?;
-        // As in the parent: what changes memory goes before faults.
-        messages.sort_by_key(|message| matches!(message, Message::Fault { .. }));
-        messages.into_iter().try_for_each(|message| self.child_message(child, message))
-    }
-
-    fn child_message(&mut self, child: &mut Child, message: Message) -> Result<(), Errno> {
-        match message {
-            Message::Fault { address, protected: true, .. } => {
-                let _ = child.userfault.write_protect(address..address + PAGE, false);
-            }
-            Message::Fault { address, .. } => {
-                self.stats.add(Stat::Faults, 1);
-                self.child_fault(child, address);
-            }
-            Message::Remove(range) => self.child_gives_up(child, &range),
-            Message::Unmap(range) => {
-                self.child_gives_up(child, &range);
-                child.space.remove(&range);
-            }
-            Message::Remap { from, to, length } => self.child_moved(child, from, to, length),
-            Message::Fork(descriptor) => return self.child_forked(child, descriptor),
-        }
-        Ok(())
+        Served { engine: self, child }.read_messages().map(drop)
     }
 
     fn child_fault(&mut self, child: &mut Child, address: u64) {
@@ -384,10 +417,11 @@ impl Engine {
     }
 
     /// A child's memory moved: what it had in slots goes along.
-    fn child_moved(&mut self, child: &mut Child, from: u64, to: u64, length: u64) {
+    fn child_moved(&mut self, child: &mut Child, from: &Range<u64>, to: &Range<u64>) {
+        child.changes.note_moved(from.clone(), to.clone());
         // All is picked up before anything is put down: the new numbers may be the old ones, used again.
         let mut carried = Vec::new();
-        for (start, old) in child.space.take_out(&(from..from + length)) {
+        for (start, old) in child.space.take_out(from) {
             let state = match child.table.state(old) {
                 State::Loading => State::Stored,
                 other => other,
@@ -397,7 +431,7 @@ impl Engine {
             child.table.set(old, State::Empty, None);
             carried.push((start, state, place, child.table.set_slot(old, 0), child.table.mark(old)));
         }
-        let Some(region) = child.space.add(to..to + length) else { return };
+        let Some(region) = child.space.add(to.clone()) else { return };
         child.table.grow(child.space.pages_end());
         for (start, state, place, slot, mark) in carried {
             let new = region.first + start;

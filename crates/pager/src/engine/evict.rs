@@ -1,6 +1,7 @@
 //! Making room before it is needed: blocks out of the way into staging, frames back to the kernel.
 
 use super::agent::Errand;
+use super::changes::is_settled;
 use super::{Engine, RELEASE_GROUPS, TICK};
 use crate::platform::Instant;
 use crate::space::BLOCK_PAGES;
@@ -255,19 +256,13 @@ impl Engine {
                 }
             } else if resident && stayed >> index & 1 == 1 {
                 shared |= 1 << index;
-            } else if resident && *settled.get_or_insert_with(|| self.is_settled(address)) {
+            } else if resident && *settled.get_or_insert_with(|| is_settled(&self.userfault, address)) {
                 // Given up by the program without a word (MADV_FREE): zeroes.
                 self.forget(page);
             }
         }
         self.ask_for_own(address, shared);
         Ok(all)
-    }
-
-    /// Whether what was just seen of memory here is how it is: while a message waits to be read, a page that
-    /// is not there may have moved elsewhere.
-    pub(super) fn is_settled(&self, address: u64) -> bool {
-        self.userfault.write_protect(address..address + PAGE, false) != Err(Errno::AGAIN)
     }
 
     /// Pages that a child once shared stay unmovable after it is gone, until they are written to. A thread

@@ -101,8 +101,14 @@ impl Hints {
         self.cold.try_lock().ok()?.pop_front()
     }
 
-    fn next_given(&self) -> Option<Given> {
-        self.given.try_lock().ok()?.pop_front()
+    /// The memory to be taken over next, which stays so until it is done.
+    fn given(&self) -> Option<Given> {
+        self.given.try_lock().ok()?.front().cloned()
+    }
+
+    /// False when a thread of the program is at it: then it is done once more, to no effect.
+    fn strike_off(&self) -> bool {
+        self.given.try_lock().is_ok_and(|mut given| given.pop_front().is_some())
     }
 }
 
@@ -126,11 +132,17 @@ impl Engine {
     /// Follows the hints that came.
     pub(super) fn take_hints(&mut self) {
         let Some(hints) = self.hints.clone() else { return };
-        while let Some(Given { range, outcome }) = hints.next_given() {
+        while let Some(Given { range, outcome }) = hints.given() {
             let adopted = self.adopt(range.clone());
+            if adopted == Err(Errno::AGAIN) {
+                break;
+            }
             let whole = self.space.gaps(range).is_empty();
             // Nobody else sets it.
             let _ = outcome.set(adopted.and(if whole { Ok(()) } else { Err(Errno::NOMEM) }));
+            if !hints.strike_off() {
+                break;
+            }
         }
         let mut blocks = 0;
         while blocks < BLOCKS_AT_ONCE

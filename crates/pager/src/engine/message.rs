@@ -1,8 +1,9 @@
 //! What the kernel tells besides faults: memory moved, given up, unmapped, forked.
 
+use super::changes::{Changes, Followed, is_settled};
 use super::{Engine, TICK};
-use crate::platform::{Instant, Message, for_each_anonymous};
-use crate::space::BLOCK_PAGES;
+use crate::platform::{Instant, Message, Userfault, for_each_anonymous};
+use crate::space::{BLOCK_PAGES, Space};
 use crate::stats::Stat;
 use crate::table::State;
 use overdrive_sys::Errno;
@@ -17,37 +18,65 @@ const GIVING_UP: Duration = Duration::from_secs(2);
 /// What is gone by then is noticed this early.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
-impl Engine {
-    /// # Errors
-    /// The program's memory cannot be followed any further.
-    pub(super) fn message(&mut self, message: Message) -> Result<(), Errno> {
+impl Followed for Engine {
+    fn changes(&mut self) -> &mut Changes {
+        &mut self.changes
+    }
+
+    fn userfault(&self) -> &Userfault {
+        &self.userfault
+    }
+
+    fn space(&self) -> &Space {
+        &self.space
+    }
+
+    fn nowhere(&self) -> u64 {
+        self.frames.extent().start
+    }
+
+    fn message(&mut self, message: Message) -> Result<(), Errno> {
         match message {
             Message::Fault { address, protected: true, .. } => {
                 // Nothing is protected on purpose yet; lifting it wakes the writer.
                 let _ = self.userfault.write_protect(address..address + PAGE, false);
             }
-            Message::Fault { address, write, thread, .. } => {
-                self.note_faulting(thread);
-                self.fault(address, write, thread);
-            }
+            Message::Fault { address, write, thread, .. } => self.fault(address, write, thread),
             Message::Remove(range) => self.about_to_go(&range),
-            Message::Unmap(range) => {
-                self.give_up(&range);
-                self.space.remove(&range);
-                self.stats.set(Stat::ManagedBytes, self.space.bytes());
+            Message::Unmap(range) => return self.unmapped(&range),
+            Message::Remap { from, to, length } => {
+                let (from, to) = (from..from + length, to..to + length);
+                self.vacate(&from, &to)?;
+                return self.moved(&from, &to);
             }
-            Message::Remap { from, to, length } => return self.moved(from, to, length),
             Message::Fork(child) => return self.forked(child),
         }
         Ok(())
     }
 
+    fn leave(&mut self, range: &Range<u64>) {
+        self.changes.note_known(range);
+        if self.space.has_any(range) {
+            self.give_up(range);
+            self.space.remove(range);
+            self.stats.set(Stat::ManagedBytes, self.space.bytes());
+        }
+    }
+}
+
+impl Engine {
     /// Puts a range of private anonymous memory under the pager, with what is in it.
     ///
     /// # Errors
-    /// The kernel's errno when it refuses a part; the parts before it are taken.
+    /// The kernel's errno when it refuses a part; the parts before it are taken. EAGAIN while changes of the
+    /// program's memory are yet to be told.
     pub fn adopt(&mut self, range: Range<u64>) -> Result<(), Errno> {
+        let mut outcome = Ok(());
         for gap in self.space.gaps(range) {
+            // Else it would be registered and could not be entered.
+            if !is_settled(&self.userfault, gap.start) {
+                return Err(Errno::AGAIN);
+            }
             self.userfault.take_over(gap.clone())?;
             // Registering passes over holes, and what is mapped there later is not registered: only what is
             // there and registered may be entered. While a message waits to be read this is refused, so that
@@ -60,16 +89,22 @@ impl Engine {
                 }
             })?;
             for piece in there {
-                if self.userfault.write_protect(piece.clone(), false).is_ok() {
-                    self.enter(piece);
+                match self.userfault.write_protect(piece.clone(), false) {
+                    Ok(()) => self.enter(piece),
+                    Err(Errno::AGAIN) => {
+                        self.changes.note_unentered(piece);
+                        outcome = Err(Errno::AGAIN);
+                    }
+                    Err(_) => {}
                 }
             }
         }
-        Ok(())
+        outcome
     }
 
     /// Notes which pages of a range that is registered already are there.
     fn enter(&mut self, range: Range<u64>) {
+        self.changes.note_known(&range);
         let Some(region) = self.space.add(range.clone()) else {
             let _ = self.userfault.unregister(range);
             return;
@@ -189,7 +224,7 @@ impl Engine {
             if now >= given.look {
                 for (address, pages) in self.space.stretches(given.block) {
                     let present = self.page_map.present(address, pages.len())?;
-                    if !self.is_settled(address) {
+                    if !is_settled(&self.userfault, address) {
                         continue;
                     }
                     let gone = pages.enumerate().filter(|(index, _)| present >> index & 1 == 0);
@@ -226,10 +261,9 @@ impl Engine {
     }
 
     /// Memory has another address: its pages get other numbers, and everything that names them follows.
-    fn moved(&mut self, from: u64, to: u64, length: u64) -> Result<(), Errno> {
-        let moving = self.space.take_out(&(from..from + length));
-        self.give_up(&(to..to + length));
-        self.space.remove(&(to..to + length));
+    fn moved(&mut self, from: &Range<u64>, to: &Range<u64>) -> Result<(), Errno> {
+        self.changes.note_moved(from.clone(), to.clone());
+        let moving = self.space.take_out(from);
         // All is picked up before anything is put down: the new numbers may be the old ones, used again.
         let mut carried = Vec::new();
         for (start, old) in moving {
@@ -240,9 +274,9 @@ impl Engine {
             self.table.set(old, State::Empty, None);
             carried.push((start, state, place, self.table.set_slot(old, 0), self.table.mark(old)));
         }
-        let all_known = carried.len() as u64 * PAGE == length;
+        let all_known = carried.len() as u64 * PAGE == to.end - to.start;
         // Without numbers for its pages their content could not be found again.
-        let region = self.space.add(to..to + length).ok_or(Errno::NOMEM)?;
+        let region = self.space.add(to.clone()).ok_or(Errno::NOMEM)?;
         for (start, state, place, slot, mark) in carried {
             let new = region.first + start;
             self.table.set_slot(new, slot);
@@ -267,7 +301,7 @@ impl Engine {
         }
         if !all_known {
             // It was registered, but moved before it was entered.
-            self.note_present(&(to..to + length), region.first);
+            self.note_present(to, region.first);
         }
         self.stats.set(Stat::ManagedBytes, self.space.bytes());
         Ok(())

@@ -45,6 +45,8 @@ struct Scope {
     free: bool,
     unmap: bool,
     remap: bool,
+    /// Whether threads tell of what they unmapped or moved some time after they did it, in any order.
+    late: bool,
     pin: bool,
     /// Whether threads begin and end whose word is on the first page.
     words: bool,
@@ -73,6 +75,7 @@ const PLAIN: Scope = Scope {
     free: false,
     unmap: false,
     remap: false,
+    late: false,
     pin: false,
     words: false,
     children: 0,
@@ -135,6 +138,14 @@ fn every_order_with_memory_given_up_unmapped_and_moved() {
     explore("freed", Scope { free: true, passes: 1, ..PLAIN }, 4_000);
     explore("unmapped", Scope { pages: 1, unmap: true, ..PLAIN }, 4_000);
     explore("moved", Scope { pages: 1, remap: true, failures: 1, ..PLAIN }, 4_000);
+}
+
+#[test]
+fn every_order_of_changes_told_late() {
+    let scope = Scope { threads: 2, remap: true, late: true, ..PLAIN };
+    explore("moved", Scope { pages: 3, ..scope }, 6_000);
+    explore("unmapped", Scope { pages: 3, unmap: true, ..scope }, 8_000);
+    explore("a child", Scope { pages: 3, children: 1, ..scope }, 4_000);
 }
 
 #[test]
@@ -207,6 +218,7 @@ fn long_walks() {
             free: rng.below(2) == 0,
             unmap: rng.below(2) == 0,
             remap: rng.below(2) == 0,
+            late: seed % 3 == 1,
             pin: rng.below(3) == 0,
             words: seed % 5 == 1,
             children: rng.below(4) as usize,

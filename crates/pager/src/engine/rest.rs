@@ -22,7 +22,7 @@ impl Engine {
         let now = Instant::now();
         let reads = !self.free_landing.is_whole();
         let idle = *self.idle.get_or_insert(Idle { since: now, reads });
-        if now.duration_since(idle.since) < self.spin() {
+        if now.duration_since(idle.since) < self.spin {
             // Whoever else is ready to run here goes first.
             std::thread::yield_now();
             return Ok(());

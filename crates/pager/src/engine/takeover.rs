@@ -6,6 +6,7 @@
 
 use super::{Engine, EngineError, Limits, Notice, TICK, notice};
 use crate::platform::{Instant, anonymous_pages, for_each_anonymous, largest_child};
+use crate::ranges::without;
 use crate::seal::Seal;
 use crate::stats::Stat;
 use overdrive_sys::uffd::PAGE;
@@ -25,6 +26,9 @@ const AHEAD_SHARE: u64 = 3;
 const AHEAD_FADES: u64 = 32;
 /// Without growth, mappings are looked at this often.
 const PERIOD: Duration = Duration::from_millis(100);
+/// So long what was read of the mappings is believed, or as long as the reading took. A mapping that has
+/// grown since would be taken over in part, and while it is of two kinds the kernel does not move it.
+const BELIEVED: Duration = Duration::from_millis(1);
 
 /// More than the budget must have been held so long, at so many looks, before that is told.
 const ABOVE: Duration = Duration::from_secs(3);
@@ -50,6 +54,8 @@ pub(super) struct Takeover {
     exclude: Vec<Range<u64>>,
     budget_pages: u64,
     began: bool,
+    /// The last look found something, perhaps not all of it.
+    again: bool,
     looked: Instant,
     scanned: Instant,
     /// Pages outside the pager at the end of the last look.
@@ -73,6 +79,7 @@ impl Engine {
             exclude: exclude.iter().cloned().chain(own).collect(),
             budget_pages: self.limits.budget,
             began: false,
+            again: false,
             looked: now,
             scanned: now,
             unmanaged_then: 0,
@@ -126,9 +133,10 @@ impl Engine {
         if !takeover.began && anonymous < takeover.budget_pages / 2 {
             return;
         }
-        if !takeover.began || grown > GROWTH_PAGES || takeover.scanned.elapsed() >= PERIOD {
+        let is_due = takeover.again || grown > GROWTH_PAGES || takeover.scanned.elapsed() >= PERIOD;
+        if !takeover.began || is_due {
             takeover.began = true;
-            self.scan(takeover);
+            takeover.again = self.scan(takeover);
             unmanaged = anonymous_pages().unwrap_or(anonymous).saturating_sub(self.held_here());
             takeover.unmanaged_then = unmanaged;
             takeover.scanned = Instant::now();
@@ -182,53 +190,30 @@ impl Engine {
         }
     }
 
-    fn scan(&mut self, takeover: &Takeover) {
-        let mut found = Vec::new();
+    /// Takes over what is not yet. True when there may be more.
+    fn scan(&mut self, takeover: &Takeover) -> bool {
+        let (mut found, began) = (Vec::new(), Instant::now());
         // Unreadable maps: nothing new is taken over this time.
         let _ = for_each_anonymous(|mapping| {
             if mapping.writable && !mapping.is_stack {
                 found.extend(without(mapping.range, &takeover.exclude));
             }
         });
-        for piece in found {
-            for gap in self.space.gaps(piece) {
-                if gap.end - gap.start >= SMALLEST_BYTES {
-                    // What the kernel refuses (somebody else handles its faults) stays as it is.
-                    let _ = self.adopt(gap);
-                }
+        let (read, believed) = (Instant::now(), began.elapsed().max(BELIEVED));
+        let gaps: Vec<_> = found.into_iter().flat_map(|piece| self.space.gaps(piece)).collect();
+        let bytes = self.space.bytes();
+        for gap in gaps {
+            // The rest of a mapping that was growing has to be of one kind with it, however small it is.
+            let is_rest = self.space.has_any(&(gap.start - 1..gap.end + 1));
+            if gap.end - gap.start < SMALLEST_BYTES && !is_rest {
+                continue;
             }
+            if read.elapsed() > believed {
+                return true;
+            }
+            // What the kernel refuses (somebody else handles its faults) stays as it is.
+            let _ = self.adopt(gap);
         }
-    }
-}
-
-/// What is left of a range.
-fn without(range: Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
-    let mut rest = vec![range];
-    for hole in holes {
-        rest = rest
-            .into_iter()
-            .flat_map(|piece| {
-                let before = piece.start..piece.end.min(hole.start.max(piece.start));
-                let after = piece.start.max(hole.end.min(piece.end))..piece.end;
-                [before, after]
-            })
-            .filter(|piece| piece.start < piece.end)
-            .collect();
-    }
-    debug_assert!(rest.iter().all(|piece| piece.start.is_multiple_of(PAGE)));
-    rest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn holes_are_left_out() {
-        let page = |range: Range<u64>| range.start * PAGE..range.end * PAGE;
-        assert_eq!(without(page(0..10), &[page(3..5)]), [page(0..3), page(5..10)]);
-        assert_eq!(without(page(0..10), &[page(0..2), page(9..12)]), [page(2..9)]);
-        assert_eq!(without(page(2..4), &[page(0..9)]), []);
-        assert_eq!(without(page(2..4), &[page(5..9), page(0..1)]), [page(2..4)]);
+        self.space.bytes() != bytes
     }
 }

@@ -23,6 +23,8 @@ const ROLE: &str = "OVERDRIVE_TORTURE_ROLE";
 /// Where the program may leave notes.
 const DIR: &str = "OVERDRIVE_TORTURE_DIR";
 const THREADS: u64 = 3;
+/// More than there are processors for: some stop between doing and telling.
+const MOVERS: u64 = 8;
 const BUDGET: u64 = 32 << 20;
 
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -87,6 +89,20 @@ fn nothing_is_lost() {
 fn nothing_is_lost_on_an_encrypted_store_behind_smaller_pages() {
     let name = "nothing_is_lost_on_an_encrypted_store_behind_smaller_pages";
     nothing_is_lost_with(name, ",compress=zstd,encrypt=yes");
+}
+
+#[test]
+fn nothing_is_lost_where_memory_moves_to_where_other_memory_just_was() {
+    let name = "nothing_is_lost_where_memory_moves_to_where_other_memory_just_was";
+    let dir = scratch();
+    let seconds = number("OVERDRIVE_TORTURE_SECONDS", 10);
+    let Some(child) = start(name, "movers", dir.path(), "") else { return };
+    let pid = child.id();
+    let status = wait(child, Duration::from_secs(seconds + 120));
+    assert!(status.success(), "{status}");
+    let stats = stats(dir.path(), pid);
+    assert!(stats.get(Stat::Evicted) > 1000 && stats.get(Stat::Loads) > 100, "the pager had nothing to do");
+    assert_eq!(stats.get(Stat::Lost), 0);
 }
 
 fn nothing_is_lost_with(name: &str, more: &str) {
@@ -235,7 +251,8 @@ fn threads_that_end_are_told_of_whatever_was_pressed_out() {
 #[test]
 fn role() {
     match std::env::var(ROLE).as_deref() {
-        Ok("torture") => torture(),
+        Ok("torture") => torture(THREADS, worker::Worker::step),
+        Ok("movers") => torture(MOVERS, worker::Worker::move_about),
         Ok("failing") => assert_eq!(fill_and_check().1, [0; 0]),
         Ok("lost") => lose(),
         Ok("closing") => close_all_and_check(),
@@ -248,19 +265,19 @@ fn role() {
     }
 }
 
-fn torture() {
+fn torture(threads: u64, step: fn(&mut worker::Worker)) {
     let seed = number("OVERDRIVE_TORTURE_SEED", 1);
     let seconds = number("OVERDRIVE_TORTURE_SECONDS", 10);
     eprintln!("torture: seed {seed}, {seconds} s");
     worker::install_handler();
     let end = Instant::now() + Duration::from_secs(seconds);
-    let threads: Vec<_> = (0..THREADS)
+    let threads: Vec<_> = (0..threads)
         .map(|index| {
             std::thread::spawn(move || {
                 let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
                 let mut worker = worker::Worker::new(seed, index + 1, &dir);
                 while Instant::now() < end {
-                    worker.step();
+                    step(&mut worker);
                 }
                 worker.finish();
                 worker.steps

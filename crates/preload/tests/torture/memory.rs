@@ -162,17 +162,18 @@ impl Area {
         }
     }
 
-    /// Moves to other addresses, onto a mapping that is there.
+    /// Moves to other addresses, onto a mapping that is there, and grows by a page: what does not grow may be moved
+    /// in part where the pager has just taken over another part.
     pub(crate) fn relocate(&mut self) {
-        let target = map(self.len(), libc::PROT_READ | libc::PROT_WRITE);
-        let (bytes, flags) = (self.len() * PAGE, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
-        // SAFETY: the target is a mapping of the same size that nobody knows of.
-        let base = unsafe { libc::mremap(self.base.cast(), bytes, bytes, flags, target) };
-        if base == libc::MAP_FAILED {
-            // SAFETY: made above.
-            unsafe { libc::munmap(target.cast(), bytes) };
-        } else {
+        let (old, new) = (self.len() * PAGE, (self.len() + 1) * PAGE);
+        let target = map(self.len() + 1, libc::PROT_READ | libc::PROT_WRITE);
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: the target is a mapping of that size that nobody knows of.
+        let base = unsafe { libc::mremap(self.base.cast(), old, new, flags, target) };
+        // Otherwise the target may be gone, and others where it was.
+        if base != libc::MAP_FAILED {
             self.base = base.cast();
+            self.pages.push(Content::default());
         }
     }
 }

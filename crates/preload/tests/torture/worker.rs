@@ -103,6 +103,19 @@ impl Worker {
         }
     }
 
+    /// One of a few steps by which memory is taken, moved and given back: with many threads, ever again to
+    /// where another's just was.
+    pub(crate) fn move_about(&mut self) {
+        self.steps += 1;
+        match self.below(10) {
+            0 => self.map(),
+            1..4 => self.unmap(),
+            4..8 => self.remap(),
+            8 => self.write(),
+            _ => self.read(),
+        }
+    }
+
     fn write(&mut self) {
         let (area, page, count) = self.stretch(64);
         let version = self.fresh();

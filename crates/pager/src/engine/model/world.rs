@@ -31,6 +31,8 @@ pub(super) enum Doing {
 pub(super) struct Program {
     pub(super) wants: BTreeMap<u64, Want>,
     threads: Vec<Doing>,
+    /// Where threads that move memory move it to: until they are done nobody else knows where it is.
+    arriving: BTreeMap<usize, (u64, u64)>,
     /// A child begins when its parent has told of it.
     pub(super) runs: bool,
     /// Pages being given up by MADV_FREE: what stands there may stay.
@@ -47,6 +49,8 @@ pub(super) enum Step {
     Adopt,
     Touch(usize, usize, u64, Option<u64>),
     GoOn(usize, usize),
+    /// A thread tells of what it did before.
+    Tell(usize, usize),
     Remove(usize, usize, u64),
     Free(usize, usize, u64),
     /// The kernel drops a page, or what came of it to a frame, that was given up so.
@@ -63,7 +67,10 @@ pub(super) enum Step {
 
 impl Step {
     pub(super) fn is_of_the_machine(&self) -> bool {
-        matches!(self, Self::Turn | Self::Read(..) | Self::Write(..) | Self::GoOn(..) | Self::Adopt)
+        matches!(
+            self,
+            Self::Turn | Self::Read(..) | Self::Write(..) | Self::GoOn(..) | Self::Tell(..) | Self::Adopt
+        )
     }
 }
 
@@ -119,7 +126,7 @@ impl World {
             engine.pool.set_most_holds(scope.holds);
         }
         let threads = vec![Doing::Nothing; scope.threads];
-        let programs = vec![Program { wants, threads, runs: true, lazily: BTreeSet::new() }];
+        let programs = vec![Program { wants, threads, runs: true, ..Program::default() }];
         let mut world = Self { engine, scope, programs, failures: 0, passes: 0, story: String::new() };
         world.adopt();
         world
@@ -128,7 +135,8 @@ impl World {
     fn adopt(&mut self) {
         let pages: Vec<u64> = kernel(|kernel| kernel.memories[0].mapped.keys().copied().collect());
         for run in pages.chunk_by(|one, next| one + PAGE == *next) {
-            self.engine.adopt(run[0]..run[run.len() - 1] + PAGE).unwrap();
+            let adopted = self.engine.adopt(run[0]..run[run.len() - 1] + PAGE);
+            assert!(matches!(adopted, Ok(()) | Err(overdrive_sys::Errno::AGAIN)), "{adopted:?}");
         }
     }
 
@@ -209,9 +217,9 @@ impl World {
             engine
                 .children
                 .iter()
-                .map(|child| (&child.space, child.pages, &child.parked))
+                .map(|child| (&child.space, child.pages, &child.parked, &child.changes))
                 .collect::<Vec<_>>(),
-            engine.space.regions(),
+            (engine.space.regions(), &engine.changes),
         );
         rest.hash(&mut hasher);
         hasher.finish()
@@ -234,6 +242,7 @@ impl World {
             for (number, memory) in kernel.memories.iter().enumerate() {
                 let dropped = memory.lazy.iter().filter(|page| !memory.pinned.contains(page));
                 steps.extend(dropped.map(|&page| Step::Drop(number, page)));
+                steps.extend((0..memory.late.len()).map(|index| Step::Tell(number, index)));
             }
         });
         let removing = |program: &Program| {
@@ -265,7 +274,8 @@ impl World {
                 return;
             }
             Doing::Tells(told) => {
-                if kernel(|kernel| !kernel.memories[number].events.contains(told)) {
+                let is_unread = |memory: &Memory| memory.events.contains(told) || memory.late.contains(told);
+                if kernel(|kernel| !is_unread(&kernel.memories[number])) {
                     steps.push(Step::GoOn(number, thread));
                 }
                 return;
@@ -277,7 +287,7 @@ impl World {
         }
         for (&address, want) in &program.wants {
             let (Want::Exactly(content) | Want::Perhaps(content)) = *want;
-            if program.threads.iter().any(|doing| doing.is_about(address)) {
+            if program.threads.iter().any(|doing| doing.is_about(address)) || program.is_arriving(address) {
                 continue;
             }
             steps.push(Step::Touch(number, thread, address, None));
@@ -316,11 +326,19 @@ impl World {
     fn steps_of_memory(&self, number: usize, thread: usize, steps: &mut Vec<Step>) {
         let program = &self.programs[number];
         let free = |start: u64| program.wants.range(start..start + BLOCK_BYTES).next().is_none();
-        if self.scope.remap && program.threads.iter().all(|doing| *doing == Doing::Nothing) {
+        let is_free_to = |doing: &Doing| match doing {
+            Doing::Nothing => true,
+            Doing::Tells(Told::Unmap(_) | Told::Remap { .. }) => self.scope.late,
+            _ => false,
+        };
+        if self.scope.remap && program.threads.iter().all(is_free_to) {
             let blocks: BTreeSet<u64> =
                 program.wants.keys().map(|address| address & !(BLOCK_BYTES - 1)).collect();
             for block in blocks {
                 let from = *program.wants.range(block..).next().expect("a page in its block").0;
+                if program.is_arriving(from) {
+                    continue;
+                }
                 let target = (0..6).map(|block| BASE + block * BLOCK_BYTES).find(|&to| free(to));
                 steps.extend(target.map(|to| Step::Remap(number, thread, from, to + from - block)));
             }
@@ -331,7 +349,9 @@ impl World {
                 missing.filter(|address| !program.wants.contains_key(address)).take(1).map(Step::Map),
             );
         }
-        if self.programs.len() <= self.scope.children {
+        // A fork beside changes that are told late is not told apart from one before or after them.
+        let is_late = kernel(|kernel| !kernel.memories[number].late.is_empty());
+        if self.programs.len() <= self.scope.children && !is_late {
             steps.push(Step::Fork(number, thread));
         }
     }
@@ -358,6 +378,7 @@ impl World {
             Step::Adopt => self.adopt(),
             Step::Touch(number, thread, address, write) => self.touch(number, thread, address, write),
             Step::GoOn(number, thread) => self.go_on(number, thread),
+            Step::Tell(number, index) => kernel(|kernel| kernel.memories[number].tell_late(index)),
             Step::Remove(number, thread, address) => self.remove(number, thread, address),
             Step::Free(number, thread, address) => {
                 self.programs[number].lazily.insert(address);
@@ -411,7 +432,11 @@ impl World {
 
     fn tell(&mut self, number: usize, thread: usize, told: Told) {
         self.programs[number].threads[thread] = Doing::Tells(told.clone());
-        kernel(|kernel| kernel.memories[number].tell(told));
+        let is_done = matches!(told, Told::Unmap(_) | Told::Remap { .. });
+        kernel(|kernel| match &mut kernel.memories[number] {
+            memory if self.scope.late && is_done => memory.be_late(told),
+            memory => memory.tell(told),
+        });
     }
 
     fn touch(&mut self, number: usize, thread: usize, address: u64, write: Option<u64>) {
@@ -487,7 +512,7 @@ impl World {
                         self.tell(number, thread, Told::Unmap(from..from + length));
                     }
                     Told::Fork(child) => self.programs[child].runs = true,
-                    _ => {}
+                    _ => drop(self.programs[number].arriving.remove(&thread)),
                 }
             }
         }
@@ -525,6 +550,7 @@ impl World {
             memory.lazy = memory.lazy.iter().map(|&address| there(address)).collect();
         });
         if registered {
+            self.programs[number].arriving.insert(thread, (to, to + length));
             self.tell(number, thread, Told::Remap { from, to, length });
             // The message about the old addresses follows; until then the memory counts as changing too.
             kernel(|kernel| kernel.memories[number].changing += 1);
@@ -537,6 +563,7 @@ impl World {
             parent.shared = parent.standing.keys().copied().collect();
             let mut child = parent.clone();
             (child.changing, child.faults, child.events) = (0, VecDeque::new(), VecDeque::new());
+            child.late.clear();
             child.waiting.clear();
             child.pinned.clear();
             kernel.memories.push(child);
@@ -544,8 +571,8 @@ impl World {
         });
         let wants = self.programs[number].wants.clone();
         let told = kernel(|kernel| kernel.memories[number].mapped.values().any(|&registered| registered));
-        let threads = vec![Doing::Nothing];
-        self.programs.push(Program { wants, threads, runs: !told, lazily: BTreeSet::new() });
+        let threads = vec![Doing::Nothing; 1 + usize::from(self.scope.late)];
+        self.programs.push(Program { wants, threads, runs: !told, ..Program::default() });
         if told {
             self.tell(number, thread, Told::Fork(child));
         }
@@ -568,7 +595,7 @@ impl World {
         for round in 0..400 {
             // The drive's in their turn; of threads each that can go on, before what it waited for goes again.
             let ends = |step: &Step| matches!(step, Step::Read(_, true) | Step::Write(_, true));
-            let goes_on = |step: &Step| matches!(step, Step::GoOn(..));
+            let goes_on = |step: &Step| matches!(step, Step::GoOn(..) | Step::Tell(..));
             let ended: Vec<_> = self.steps().into_iter().filter(ends).collect();
             let going: Vec<_> = self.steps().into_iter().filter(goes_on).collect();
             quiet = if ended.is_empty() && going.is_empty() { quiet + 1 } else { 0 };
@@ -625,6 +652,10 @@ impl Doing {
 }
 
 impl Program {
+    fn is_arriving(&self, address: u64) -> bool {
+        self.arriving.values().any(|&(start, end)| (start..end).contains(&address))
+    }
+
     fn give_up(&mut self, address: u64) {
         if let Some(Want::Exactly(content)) = self.wants.get(&address).copied() {
             self.wants.insert(address, Want::Perhaps(content));

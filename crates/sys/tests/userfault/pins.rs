@@ -6,14 +6,12 @@
 //! there is no race in these tests: the page is given to the ring, then evicted, then written to through the
 //! ring, then brought back.
 
-#![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
-#![allow(clippy::print_stderr, reason = "a skipped test says why")]
-
+use crate::skip;
 use io_uring::{IoUring, opcode, types::Fd};
 use overdrive_sys::Errno;
 use overdrive_sys::uffd::{PAGE, Userfault};
 use std::ffi::c_void;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -224,13 +222,5 @@ fn move_page(userfault: &Userfault, target: u64, source: u64) -> Result<u64, Err
             Err(Errno::AGAIN) => std::thread::yield_now(),
             outcome => return outcome,
         }
-    }
-}
-
-fn skip(name: &str, reason: &str) {
-    eprintln!("skipped: {name}: {reason}");
-    if let Some(log) = std::env::var_os("OVERDRIVE_SKIP_LOG") {
-        let mut file = OpenOptions::new().append(true).create(true).open(log).unwrap();
-        file.write_all(format!("{name}: {reason}\n").as_bytes()).unwrap();
     }
 }

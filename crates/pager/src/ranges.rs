@@ -1,0 +1,45 @@
+//! Ranges of addresses, cut by others.
+
+use std::ops::Range;
+
+/// What two ranges have in common.
+pub(crate) fn overlap(one: &Range<u64>, other: &Range<u64>) -> Option<Range<u64>> {
+    let both = one.start.max(other.start)..one.end.min(other.end);
+    (both.start < both.end).then_some(both)
+}
+
+/// What is left of a range.
+pub(crate) fn without(range: Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut rest = vec![range];
+    for hole in holes {
+        rest = rest
+            .into_iter()
+            .flat_map(|piece| {
+                let before = piece.start..piece.end.min(hole.start.max(piece.start));
+                let after = piece.start.max(hole.end.min(piece.end))..piece.end;
+                [before, after]
+            })
+            .filter(|piece| piece.start < piece.end)
+            .collect();
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_are_left_out() {
+        assert_eq!(without(0..10, std::slice::from_ref(&(3..5))), [0..3, 5..10]);
+        assert_eq!(without(0..10, &[0..2, 9..12]), [2..9, 9..9][..1]);
+        assert_eq!(without(2..4, std::slice::from_ref(&(0..9))), []);
+        assert_eq!(without(2..4, &[5..9, 0..1]), [2..4, 4..4][..1]);
+    }
+
+    #[test]
+    fn what_two_have_in_common() {
+        assert_eq!(overlap(&(0..5), &(3..9)), Some(3..5));
+        assert_eq!(overlap(&(0..5), &(5..9)), None);
+    }
+}
