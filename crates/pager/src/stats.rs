@@ -55,7 +55,7 @@ stats! {
     Written "written",
     /// Pages moved to empty a segment of the store.
     Cleaned "cleaned",
-    /// Faults that had to wait for memory: should stay 0.
+    /// Faults that had to wait for memory: rises while memory is first filled, and should not after that.
     DirectStalls "direct_stalls",
     /// Attempts on pages that something held in place.
     Pinned "pinned",
@@ -219,5 +219,14 @@ mod tests {
     fn names_differ() {
         let names: std::collections::BTreeSet<_> = Stat::ALL.iter().map(|stat| stat.name()).collect();
         assert_eq!(names.len(), Stat::ALL.len());
+    }
+
+    /// All but the mark of the file, which nobody is shown.
+    #[test]
+    fn the_document_names_every_counter() {
+        let document = include_str!("../../../docs/formats.md");
+        let names = Stat::ALL.iter().filter(|&&stat| stat != Stat::Magic).map(|stat| stat.name());
+        let missing: Vec<_> = names.filter(|name| !document.contains(&format!("`{name}`"))).collect();
+        assert!(missing.is_empty(), "docs/formats.md does not describe {missing:?}");
     }
 }
