@@ -86,7 +86,7 @@ bench-memory: build ## extended memory against swap, same disk and budget, in BE
 bench-vm: setup-vm build ## instructions per I/O against fio's, counted in a virtual machine
 	$(CARGO) xtask vm --bench --overdrive $(OVERDRIVE) $(VM_FLAGS)
 
-bench-density: setup build ## Redis servers on DRAM and on swap inside an objective, in BENCH_DIR (root)
+bench-density: setup build ## Redis servers on DRAM, on swap and on extended memory inside an objective (root)
 	$(CARGO) xtask bench-density --overdrive $(OVERDRIVE) --dir $(BENCH_DIR) $(BENCH_FLAGS)
 
 bench-audit: build ## how long a full audit of this host takes

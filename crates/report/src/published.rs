@@ -17,6 +17,26 @@ const YARDSTICK: &str = "intel-p4800x";
 const DRIVES: [(&str, &str, &[&str]); 1] =
     [(YARDSTICK, "Intel Optane DC P4800X", &["SSDPED1K", "SSDPE21K", "P4800X"])];
 
+/// The documents whose figures stand beside results: their number here, and their title.
+const GUIDES: [(&str, &str); 2] = [
+    ("000", "Intel Optane SSD DC P4800X (Linux), Performance Evaluation Guide, June 2020"),
+    ("001", "Intel Optane SSD DC P4800X Series (Windows), Performance Evaluation Guide, June 2020"),
+];
+
+/// The titles of the guides that a text names by number, in their order: `guide 000: TITLE`.
+#[must_use]
+pub fn titles_of_guides_in(text: &str) -> Vec<String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let names = |doc: &str| words.windows(2).any(|pair| pair[0] == "guide" && pair[1].starts_with(doc));
+    GUIDES.iter().filter(|(doc, _)| names(doc)).map(|(doc, title)| format!("guide {doc}: {title}")).collect()
+}
+
+/// All of them, in one sentence.
+#[must_use]
+pub fn titles_of_guides() -> String {
+    GUIDES.map(|(doc, title)| format!("guide {doc} is {title}")).join("; ")
+}
+
 /// One published result of a drive: latencies in microseconds, rates in operations and GB (10^9 bytes) a
 /// second.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -285,6 +305,15 @@ mod tests {
     fn an_interrupt_driven_read_stands_beside_an_interrupt_driven_row() {
         let (_, reference) = first(Some("INTEL SSDPE21K375GA"), "randread-4k-io_uring-1x1");
         assert_eq!(reference.source(), "guide 000, table 3: libaio");
+    }
+
+    #[test]
+    fn every_guide_that_is_named_has_a_title() {
+        for reference in REFERENCES.iter().map(|(_, reference)| reference) {
+            assert_eq!(titles_of_guides_in(&reference.source()).len(), 1, "{}", reference.source());
+        }
+        assert_eq!(titles_of_guides_in("beside guide\n  001, table 5:").len(), 1);
+        assert!(titles_of_guides_in("guide 002, 000").is_empty());
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod topology;
 
 use super::summary;
 use crate::compare::Comparison;
+use crate::published::titles_of_guides_in;
 use crate::record::{Finding, FindingStatus, Record, TargetKind, Verdict};
 use crate::show;
 pub use ablation::ablation;
@@ -45,6 +46,8 @@ pub fn record(record: &Record, options: TextOptions) -> String {
     parts.extend(tables::latency(record, &page));
     parts.extend(tables::cpu(record, &page));
     parts.extend(tables::details(record, &page));
+    let guides = titles_of_guides_in(&parts.concat());
+    parts.push(guides.iter().map(|title| wrap(title, page.width, "", "  ")).collect());
     parts.extend(page.verdicts(record));
     parts.extend(page.findings(&record.findings));
     parts.retain(|part| !part.is_empty());

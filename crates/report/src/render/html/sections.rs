@@ -1,5 +1,6 @@
 //! The parts of the page that are told rather than plotted: summary, findings, facts, self-test, method.
 
+use crate::published::titles_of_guides;
 use crate::record::{Fact, FactState, Finding, FindingStatus, Limit, Operation, Record, TargetKind};
 use crate::render::summary::{self, Verdicts};
 use crate::show;
@@ -301,7 +302,7 @@ pub(super) fn method(record: &Record) -> Markup {
                 p {
                     "Verdicts weigh CPU time, I/Os in flight, neighbouring depths, the link, the ring's own ceiling and the "
                     "disk's counters, and say how sure they are. Published figures are those of the guides named beside "
-                    "them; other hosts, kernels and tools gave them."
+                    "them; other hosts, kernels and tools gave them: " (titles_of_guides()) "."
                 }
             }
         }
