@@ -53,7 +53,7 @@ impl Backend {
     pub(crate) fn uncovered(&self) -> &'static str {
         match self {
             Backend::Pager { .. } => {
-                "the first thread's stack, file mappings, shared memory; static (most of Go) and setuid children are not limited at all"
+                "the first thread's stack, file mappings, shared memory; static and setuid children are not limited at all"
             }
             Backend::Swap { place } => match place.version() {
                 Version::V1 => {
