@@ -91,9 +91,15 @@ impl Add<Duration> for Instant {
     }
 }
 
-/// The engine waits: of the threads that have yet to tell of what they did, the first does.
+/// The engine waits: of the threads that have yet to tell of what they did, the first does, and those whose
+/// messages were read go on.
 pub(crate) fn pause(_: Duration) {
-    kernel(|kernel| kernel.memories.iter_mut().for_each(|memory| memory.tell_late(0)));
+    kernel(|kernel| {
+        for memory in &mut kernel.memories {
+            memory.tell_late(0);
+            memory.hurry();
+        }
+    });
 }
 
 /// What stands at an address.
@@ -133,6 +139,9 @@ pub(crate) struct Memory {
     pub(crate) events: VecDeque<Told>,
     /// What was done and is yet to be told.
     pub(crate) late: Vec<Told>,
+    /// What was read, and whose threads have not gone on; those that did so while the engine waited.
+    read: Vec<Told>,
+    hurried: Vec<Told>,
     /// Threads that wait for a page, and where.
     pub(crate) waiting: BTreeMap<usize, u64>,
     pub(crate) dead: bool,
@@ -158,11 +167,43 @@ impl Memory {
         self.late.push(message);
     }
 
+    /// Of what was told before a fork a child's memory knows nothing.
+    pub(crate) fn be_new(&mut self) {
+        (self.changing, self.faults, self.events) = (0, VecDeque::new(), VecDeque::new());
+        (self.late, self.read, self.hurried) = (Vec::new(), Vec::new(), Vec::new());
+    }
+
     pub(crate) fn tell_late(&mut self, index: usize) {
         if index < self.late.len() {
             self.untold = true;
             self.events.push_back(self.late.remove(index));
         }
+    }
+
+    /// Threads whose messages were read go on as far as the kernel is concerned.
+    fn hurry(&mut self) {
+        for told in std::mem::take(&mut self.read) {
+            if let Told::Remap { from, length, .. } = told {
+                // It was counted when the memory moved.
+                self.untold = true;
+                self.events.push_back(Told::Unmap(from..from + length));
+            }
+            self.changing -= 1;
+            self.hurried.push(told);
+        }
+    }
+
+    /// A thread whose message was read goes on. False when it did so already, as far as the kernel is
+    /// concerned.
+    pub(crate) fn goes_on(&mut self, told: &Told) -> bool {
+        if let Some(index) = self.hurried.iter().position(|hurried| hurried == told) {
+            self.hurried.remove(index);
+            return false;
+        }
+        let index = self.read.iter().position(|read| read == told).expect("a message that was read");
+        self.read.remove(index);
+        self.changing -= 1;
+        true
     }
 
     fn put(&mut self, address: u64, standing: Standing) -> Result<(), Errno> {
@@ -415,7 +456,13 @@ impl Userfault {
     pub(crate) fn read_messages(&self, limit: usize, mut each: impl FnMut(Message)) -> Result<usize, Errno> {
         let mut count = 0;
         while count < limit {
-            let told = self.with(|memory| memory.faults.pop_front().or_else(|| memory.events.pop_front()));
+            let told = self.with(|memory| {
+                memory.faults.pop_front().or_else(|| {
+                    let told = memory.events.pop_front();
+                    memory.read.extend(told.clone());
+                    told
+                })
+            });
             let Some(told) = told else { break };
             each(match told {
                 Told::Fault { address, write } => {

@@ -118,8 +118,12 @@ impl Space {
     /// numbers for one stretch of addresses cost a little room, never correctness.
     pub fn add(&mut self, range: Range<u64>) -> Option<Region> {
         let offset = ((range.start % BLOCK_BYTES) / PAGE) as u32;
-        let pages = ((range.end - range.start) / PAGE) as u32;
-        let blocks = (offset + pages).div_ceil(BLOCK_PAGES) as usize;
+        let pages = u64::from(offset) + (range.end - range.start) / PAGE;
+        // More than there are numbers for needs no look.
+        let blocks = usize::try_from(pages.div_ceil(u64::from(BLOCK_PAGES))).ok()?;
+        if blocks > self.uses.len() {
+            return None;
+        }
         let first_block = self.free_run(blocks)?;
         let region = Region { range, first: first_block as u32 * BLOCK_PAGES + offset };
         self.uses[first_block..first_block + blocks].fill(1);
@@ -266,6 +270,7 @@ mod tests {
         let mut space = Space::new(4);
         space.add(0..4 * BLOCK_BYTES).unwrap();
         assert!(space.add(1 << 40..(1 << 40) + PAGE).is_none(), "no numbers left");
+        assert!(space.add(1 << 45..(1 << 45) + (1 << 44) + PAGE).is_none(), "nor for 2^32 pages and one");
         assert_eq!(space.remove(&(BLOCK_BYTES..2 * BLOCK_BYTES)), vec![64..128; 1]);
         assert_eq!(space.page(BLOCK_BYTES), None);
         assert_eq!(space.page(2 * BLOCK_BYTES), Some(128));

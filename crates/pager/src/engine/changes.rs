@@ -21,12 +21,15 @@ use std::time::Duration;
 
 /// Messages read in one go.
 const AT_ONCE: usize = 16;
-/// Who has yet to tell is likely to have been put off its processor, perhaps by this very thread, and who
-/// tells next is not waited for: it gets a moment before more is read.
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
+/// Who has yet to tell was put off its processor, perhaps by this very thread, and comes to it as soon as it
+/// has one again. Until then nothing is read: who has moved memory is held as long as its second message is
+/// not read, and could move it on after that.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_micros(50);
 /// How often it is waited at most.
 const PAUSES: u32 = if cfg!(test) { 8 } else { 100_000 };
+/// How often it is looked, before each pause, whether all is told: who was told to go on needs a moment to.
+const LOOKS: u32 = if cfg!(test) { 1 } else { 50 };
 
 /// What is known of changes beyond what was done about them.
 #[derive(Debug, Default)]
@@ -65,14 +68,21 @@ impl Changes {
         }
     }
 
+    /// All that was done has been told.
+    pub(super) fn note_all_told(&mut self) {
+        self.echoes.clear();
+        self.came.clear();
+    }
+
     /// Whether an unmapping is the second message of a move, which says nothing new.
     fn take_echo(&mut self, range: &Range<u64>) -> bool {
         let echo = self.echoes.iter().position(|echo| echo == range);
         echo.map(|echo| self.echoes.swap_remove(echo)).is_some()
     }
 
-    /// The first message that tells how something left `target`.
-    fn take_leaving(&mut self, target: &Range<u64>) -> Option<Message> {
+    /// The first message that tells how something left `target`. Who is bringing memory there is not done as
+    /// long as its second message is not read: what was told before that is about what was there before.
+    fn take_leaving(&mut self, target: &Range<u64>, all_told: bool) -> Option<Message> {
         let leaves = |message: &Message| match message {
             Message::Unmap(range) => overlap(range, target).is_some() && !self.echoes.contains(range),
             // What goes to where memory is yet to leave goes later.
@@ -82,7 +92,10 @@ impl Changes {
             }
             _ => false,
         };
-        let index = self.told.iter().position(leaves)?;
+        let is_second =
+            |message: &Message| matches!(message, Message::Unmap(range) if self.moving.last() == Some(range));
+        let before = self.told.iter().position(is_second).filter(|_| !all_told).unwrap_or(self.told.len());
+        let index = self.told.iter().take(before).position(leaves)?;
         self.told.remove(index)
     }
 
@@ -125,8 +138,7 @@ pub(super) trait Followed {
     fn read_messages(&mut self) -> Result<bool, Errno> {
         let moved = !self.changes().echoes.is_empty() || !self.changes().came.is_empty();
         if moved && self.is_all_told() {
-            self.changes().echoes.clear();
-            self.changes().came.clear();
+            self.changes().note_all_told();
         }
         let mut any = false;
         loop {
@@ -173,9 +185,10 @@ pub(super) trait Followed {
         self.changes().moving.push(from.clone());
         let mut pauses = 0;
         while self.may_be_taken(target) && pauses < PAUSES {
-            if let Some(message) = self.changes().take_leaving(target) {
+            let all_told = self.is_all_told();
+            if let Some(message) = self.changes().take_leaving(target, all_told) {
                 self.message(message)?;
-            } else if self.is_all_told() {
+            } else if all_told {
                 break;
             } else {
                 pause(if pauses == 0 { FIRST_PAUSE } else { PAUSE });
@@ -206,25 +219,34 @@ pub(super) trait Followed {
     }
 
     /// What of a range came there only after it had left in the way that is told now. Memory of which
-    /// nothing was known (it had grown in place and was not touched since) makes room for others unseen;
-    /// together with memory that was known its end is told.
+    /// nothing was known (it had grown in place and was not touched since) makes room for others unseen.
+    ///
+    /// # Errors
+    /// As [`Followed::message`].
     fn what_stays(&mut self, range: &Range<u64>) -> Result<Vec<Range<u64>>, Errno> {
         let came: Vec<_> = self.changes().came.iter().filter_map(|came| overlap(came, range)).collect();
-        let rest = without(range.clone(), &came);
-        if came.is_empty() || !rest.iter().any(|rest| self.space().has_any(rest)) {
-            return Ok(Vec::new());
+        if came.is_empty() {
+            return Ok(came);
         }
         for _ in 0..PAUSES {
-            if self.is_all_told() {
+            if (0..LOOKS).any(|_| self.is_all_told()) {
                 break;
             }
             pause(PAUSE);
             self.read_some()?;
         }
-        let is_there = |piece: &Range<u64>| self.userfault().write_protect(piece.clone(), false).is_ok();
+        // Refused for now would not mean that it is gone.
+        let gone = [Err(Errno::NOENT), Err(Errno::INVAL), Err(Errno::SRCH)];
+        let is_there = |piece: &Range<u64>| {
+            !gone.contains(&self.userfault().write_protect(piece.clone(), false)) && self.may_stand(piece)
+        };
         let there: Vec<_> = came.into_iter().filter(is_there).collect();
         Ok(there.into_iter().filter(|piece| !self.changes().is_coming_to(piece)).collect())
     }
+
+    /// Whether what is known of a range may be what stands there: nothing came to where it was in a way that
+    /// is not told, by growing in place.
+    fn may_stand(&self, range: &Range<u64>) -> bool;
 }
 
 /// Whether what was just seen of memory at an address is how it is: while a message waits to be read, a page
@@ -257,11 +279,23 @@ mod tests {
             Message::Unmap(30..40),
             Message::Remap { from: 12, to: 80, length: 8 },
         ]);
-        let found = changes.take_leaving(&(15..18));
+        let found = changes.take_leaving(&(15..18), false);
         assert!(matches!(found, Some(Message::Remap { to: 80, .. })), "{found:?}");
-        assert!(changes.take_leaving(&(15..18)).is_none(), "an echo, and what goes to where memory leaves");
+        assert!(
+            changes.take_leaving(&(15..18), false).is_none(),
+            "an echo, and what goes to where memory leaves"
+        );
         assert!(changes.is_coming_to(&(69..90)) && !changes.is_coming_to(&(70..90)));
         assert_eq!(changes.told.len(), 3);
+    }
+
+    #[test]
+    fn whoever_brings_memory_may_move_it_on_once_it_is_told_that_it_is_done() {
+        let mut changes = Changes::default();
+        changes.moving.push(60..70);
+        changes.told.extend([Message::Unmap(60..70), Message::Unmap(10..20)]);
+        assert!(changes.take_leaving(&(10..20), false).is_none(), "it may be what has just come");
+        assert!(changes.take_leaving(&(10..20), true).is_some());
     }
 
     #[test]

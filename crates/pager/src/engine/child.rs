@@ -104,6 +104,11 @@ impl Followed for Served<'_> {
         Ok(())
     }
 
+    /// Nobody sees what stands in another process.
+    fn may_stand(&self, _: &Range<u64>) -> bool {
+        true
+    }
+
     fn leave(&mut self, range: &Range<u64>) {
         if self.child.space.has_any(range) {
             self.engine.child_gives_up(self.child, range);
@@ -114,7 +119,8 @@ impl Followed for Served<'_> {
 
 impl Engine {
     pub(super) fn children_pages(&self) -> u64 {
-        self.children.iter().map(|child| child.pages).sum()
+        // What it gave up of what was brought back for it is not taken off, but it has no more than fits.
+        self.children.iter().map(|child| child.pages.min(child.space.bytes() / PAGE)).sum()
     }
 
     /// The process forked.

@@ -54,7 +54,7 @@ impl Engine {
             self.waiting.push_back(page);
             return;
         }
-        let count = self.pages_to_fill(page, write);
+        let count = self.pages_to_fill(page, address, write);
         // A write would fault again on the kernel's shared page of zeroes: it gets a page of its own.
         let outcome = if write {
             let zeroes = &ZEROES.as_flattened()[..count as usize * PAGE as usize];
@@ -71,14 +71,20 @@ impl Engine {
 
     /// How many pages to fill at once: more and more for whoever writes new memory from front to back, one
     /// for all others.
-    fn pages_to_fill(&mut self, page: u32, write: bool) -> u32 {
+    fn pages_to_fill(&mut self, page: u32, address: u64, write: bool) -> u32 {
         let goes_on = write && self.filling.next == page;
         let window = if goes_on { (self.filling.window * 2).min(FILL_MAX) } else { 1 };
         let room = (self.limits.total.saturating_sub(self.held()) as u32).max(1);
         let block_end = (page / BLOCK_PAGES + 1) * BLOCK_PAGES;
-        let count = (page..block_end.min(page + window.min(room)))
+        let mut count = (page..block_end.min(page + window.min(room)))
             .take_while(|&page| self.table.state(page) == State::Empty && self.space.address(page).is_some())
             .count() as u32;
+        if count > 1 {
+            // Where something stands that nobody told of it may be a guard (MADV_GUARD_INSTALL), which a page
+            // would do away with.
+            let standing = self.page_map.present(address, count as usize).unwrap_or(u64::MAX);
+            count = count.min(standing.trailing_zeros());
+        }
         self.filling = Filling { next: page + count, window };
         count.max(1)
     }

@@ -106,7 +106,7 @@ impl Hints {
         self.given.try_lock().ok()?.front().cloned()
     }
 
-    /// False when a thread of the program is at it: then it is done once more, to no effect.
+    /// False when a thread of the program is at it.
     fn strike_off(&self) -> bool {
         self.given.try_lock().is_ok_and(|mut given| given.pop_front().is_some())
     }
@@ -133,13 +133,16 @@ impl Engine {
     pub(super) fn take_hints(&mut self) {
         let Some(hints) = self.hints.clone() else { return };
         while let Some(Given { range, outcome }) = hints.given() {
-            let adopted = self.adopt(range.clone());
-            if adopted == Err(Errno::AGAIN) {
-                break;
+            // Whoever waits for it may use the addresses for something else as soon as it is answered.
+            if outcome.get().is_none() {
+                let adopted = self.adopt(range.clone());
+                if adopted == Err(Errno::AGAIN) {
+                    break;
+                }
+                let whole = self.space.gaps(range).is_empty();
+                // Nobody else sets it.
+                let _ = outcome.set(adopted.and(if whole { Ok(()) } else { Err(Errno::NOMEM) }));
             }
-            let whole = self.space.gaps(range).is_empty();
-            // Nobody else sets it.
-            let _ = outcome.set(adopted.and(if whole { Ok(()) } else { Err(Errno::NOMEM) }));
             if !hints.strike_off() {
                 break;
             }

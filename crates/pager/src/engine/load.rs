@@ -209,7 +209,7 @@ impl Engine {
     /// Starts reads for what of the next `window` pages is on the store. Returns where it ended.
     fn read_from(&mut self, first: u32, window: u32) -> u32 {
         let mut page = first;
-        let end = first + window;
+        let end = (first + window).min(self.table.len());
         let mut expanded = 0;
         while page < end && self.space.address(page).is_some() {
             if self.table.state(page) == State::Compressed {

@@ -54,6 +54,23 @@ impl Followed for Engine {
         Ok(())
     }
 
+    fn may_stand(&self, range: &Range<u64>) -> bool {
+        let (mut resident, mut standing) = (0, 0);
+        for pages in self.space.pages_in(range) {
+            let Some(address) = self.space.address(pages.start) else { continue };
+            for first in pages.clone().step_by(BLOCK_PAGES as usize) {
+                let some = first..pages.end.min(first + BLOCK_PAGES);
+                let there = address + u64::from(first - pages.start) * PAGE;
+                let present = self.page_map.present(there, some.len()).unwrap_or(0);
+                let is_resident = |page: &u32| self.table.state(*page) == State::Resident;
+                resident += some.clone().filter(is_resident).count();
+                standing +=
+                    some.filter(|page| present >> (page - first) & 1 == 1 && is_resident(page)).count();
+            }
+        }
+        resident == 0 || standing > 0
+    }
+
     fn leave(&mut self, range: &Range<u64>) {
         self.changes.note_known(range);
         if self.space.has_any(range) {
@@ -74,9 +91,10 @@ impl Engine {
         let mut outcome = Ok(());
         for gap in self.space.gaps(range) {
             // Else it would be registered and could not be entered.
-            if !is_settled(&self.userfault, gap.start) {
+            if !self.is_all_told() {
                 return Err(Errno::AGAIN);
             }
+            self.changes.note_all_told();
             self.userfault.take_over(gap.clone())?;
             // Registering passes over holes, and what is mapped there later is not registered: only what is
             // there and registered may be entered. While a message waits to be read this is refused, so that
@@ -104,6 +122,7 @@ impl Engine {
 
     /// Notes which pages of a range that is registered already are there.
     fn enter(&mut self, range: Range<u64>) {
+        self.changes.note_all_told();
         self.changes.note_known(&range);
         let Some(region) = self.space.add(range.clone()) else {
             let _ = self.userfault.unregister(range);

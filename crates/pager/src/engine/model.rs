@@ -203,6 +203,27 @@ fn a_page_that_too_many_children_read_is_lost_to_the_last_and_counted() {
 }
 
 #[test]
+fn what_moves_to_where_memory_grew_unseen_stays_when_that_is_told_to_be_gone() {
+    let mut world = World::new(Scope { pages: 3, threads: 2, unmap: true, remap: true, late: true, ..PLAIN });
+    let (other, grown) = (BASE + BLOCK_BYTES, BASE + 2 * BLOCK_BYTES);
+    world.store(other, 7);
+    kernel(|kernel| kernel.memories[0].mapped.insert(grown, true));
+    world.programs[0].wants.insert(grown, world::Want::Exactly(0));
+    let steps = [
+        Step::Unmap(0, grown),
+        Step::Remap(0, 1, other, grown),
+        Step::Tell(0, 1),
+        Step::Turn,
+        Step::Tell(0, 0),
+        Step::Turn,
+    ];
+    steps.iter().for_each(|step| world.take(step));
+    let page = world.engine.space.page(grown).expect("memory that is there");
+    assert_eq!(world.engine.table.state(page), State::Stored);
+    world.settle();
+}
+
+#[test]
 fn long_walks() {
     let number = |name: &str, otherwise: u64| -> u64 {
         std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))

@@ -54,8 +54,10 @@ pub(super) struct Takeover {
     exclude: Vec<Range<u64>>,
     budget_pages: u64,
     began: bool,
-    /// The last look found something, perhaps not all of it.
+    /// The last look may not have found all.
     again: bool,
+    /// Where what it took over begins and ends.
+    edges: Vec<u64>,
     looked: Instant,
     scanned: Instant,
     /// Pages outside the pager at the end of the last look.
@@ -80,6 +82,7 @@ impl Engine {
             budget_pages: self.limits.budget,
             began: false,
             again: false,
+            edges: Vec::new(),
             looked: now,
             scanned: now,
             unmanaged_then: 0,
@@ -191,7 +194,7 @@ impl Engine {
     }
 
     /// Takes over what is not yet. True when there may be more.
-    fn scan(&mut self, takeover: &Takeover) -> bool {
+    fn scan(&mut self, takeover: &mut Takeover) -> bool {
         let (mut found, began) = (Vec::new(), Instant::now());
         // Unreadable maps: nothing new is taken over this time.
         let _ = for_each_anonymous(|mapping| {
@@ -201,10 +204,10 @@ impl Engine {
         });
         let (read, believed) = (Instant::now(), began.elapsed().max(BELIEVED));
         let gaps: Vec<_> = found.into_iter().flat_map(|piece| self.space.gaps(piece)).collect();
-        let bytes = self.space.bytes();
+        let edges = std::mem::take(&mut takeover.edges);
         for gap in gaps {
             // The rest of a mapping that was growing has to be of one kind with it, however small it is.
-            let is_rest = self.space.has_any(&(gap.start - 1..gap.end + 1));
+            let is_rest = edges.contains(&gap.start) || edges.contains(&gap.end);
             if gap.end - gap.start < SMALLEST_BYTES && !is_rest {
                 continue;
             }
@@ -212,8 +215,11 @@ impl Engine {
                 return true;
             }
             // What the kernel refuses (somebody else handles its faults) stays as it is.
-            let _ = self.adopt(gap);
+            let edges = [gap.start, gap.end];
+            if self.adopt(gap).is_ok() {
+                takeover.edges.extend(edges);
+            }
         }
-        self.space.bytes() != bytes
+        !takeover.edges.is_empty()
     }
 }

@@ -501,15 +501,19 @@ impl World {
                 kernel(|kernel| kernel.memories[number].clear(address));
             }
             Doing::Tells(told) => {
-                kernel(|kernel| kernel.memories[number].changing -= 1);
+                let goes_on = kernel(|kernel| kernel.memories[number].goes_on(&told));
                 match told {
                     Told::Remove(range) => {
                         self.programs[number].threads[thread] = Doing::Removes(range.start);
                     }
-                    Told::Remap { from, length, .. } => {
+                    Told::Remap { from, length, .. } if goes_on => {
                         // It was counted when the memory moved.
                         kernel(|kernel| kernel.memories[number].changing -= 1);
                         self.tell(number, thread, Told::Unmap(from..from + length));
+                    }
+                    Told::Remap { from, length, .. } => {
+                        self.programs[number].threads[thread] =
+                            Doing::Tells(Told::Unmap(from..from + length));
                     }
                     Told::Fork(child) => self.programs[child].runs = true,
                     _ => drop(self.programs[number].arriving.remove(&thread)),
@@ -562,8 +566,7 @@ impl World {
             let parent = &mut kernel.memories[number];
             parent.shared = parent.standing.keys().copied().collect();
             let mut child = parent.clone();
-            (child.changing, child.faults, child.events) = (0, VecDeque::new(), VecDeque::new());
-            child.late.clear();
+            child.be_new();
             child.waiting.clear();
             child.pinned.clear();
             kernel.memories.push(child);
