@@ -7,6 +7,7 @@ mod cost;
 mod density;
 mod extend;
 mod front;
+mod help;
 mod page;
 mod run;
 mod search;
@@ -40,9 +41,7 @@ pub(crate) use topology::TopologyFlags;
 
 /// Get everything out of fast SSDs: evaluate a drive on this host, and say what limited it.
 #[derive(Debug, Parser)]
-#[command(name = "overdrive", version, propagate_version = true, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 done, 1 ran but the result is bad, 2 wrong use or refused, \
-3 the system failed it, 130 interrupted.")]
+#[command(name = "overdrive", version, propagate_version = true, term_width = 80, after_help = help::EXIT_CODES)]
 pub(crate) struct Flags {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -54,15 +53,15 @@ pub(crate) enum Command {
     Evaluate(EvaluateFlags),
     /// Run one workload, or the jobs of a fio job file
     Run(Box<RunFlags>),
-    /// The same in DISKSPD's words, with its tables
+    /// Run a command line of DISKSPD, and print its tables
     Diskspd(DiskspdFlags),
-    /// The same in the words of SPDK's perf, with its tables
+    /// Run a command line of SPDK's perf, and print its tables
     SpdkPerf(SpdkPerfFlags),
     /// Audit this host, or another from its capture: what holds a fast drive back, and why
     Audit(AuditFlags),
     /// Plan, apply and take back what the audit advises
     Tune(TuneFlags),
-    /// Draw the way from the drives to the processors: links, shared parts, what gives first
+    /// Draw the way from the drives to the processors: links, what they share, the first to be full
     Topology(TopologyFlags),
     /// Measure paging: what a program feels when its memory is larger than DRAM
     Page(PageFlags),
@@ -71,7 +70,7 @@ pub(crate) enum Command {
     /// One cell of `page`, told on standard input
     #[command(hide = true)]
     PageWorker,
-    /// Run a program in more memory than DRAM: the rest on an SSD
+    /// Run a program in more memory than it has DRAM: the rest is on an SSD
     Extend(ExtendFlags),
     /// What `extend` becomes before it is the program
     #[command(hide = true)]
@@ -105,21 +104,21 @@ Examples:
                                           with writes: its data is lost
   overdrive evaluate sim:read=80us        a simulated device
   overdrive evaluate --against OLD.json   and say what changed since
-  overdrive evaluate --ablate --quick     what each advised setting does, one at a time";
+  overdrive evaluate --ablate --quick     what each advised setting does alone";
 
 /// Without TARGET a scratch file of its own is made, written in full, measured and removed.
 #[derive(Debug, Args)]
-#[command(after_help = EVALUATE_EXAMPLES)]
+#[command(after_help = help::sizes_and_times(EVALUATE_EXAMPLES))]
 pub(crate) struct EvaluateFlags {
     /// A block device, a file, or sim[:KEY=VALUE,...]; without it, a scratch file
     pub(crate) target: Option<String>,
-    /// About a minute: 1 GiB, 3 s a workload
+    /// A short evaluation of about a minute: 1 GiB, 3 s for each workload
     #[arg(long)]
     pub(crate) quick: bool,
-    /// How long each workload is measured [default: 30s, quick: 3s]
+    /// How long each workload is measured [default: 30s, with --quick 3s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) runtime: Option<Duration>,
-    /// How much of the target is used [default: 4GiB, quick: 1GiB, a given target: all of it]
+    /// How much of the target is used [default: all of TARGET; without one 4GiB, with --quick 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) size: Option<u64>,
     /// Where the scratch file is made [default: the current directory]
@@ -143,13 +142,13 @@ pub(crate) struct EvaluateFlags {
 /// How a target may be touched.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AccessFlags {
-    /// Allow writes to the target, named again: what is on it is lost; once for each of several
+    /// Allow writes: name the target again here; what is on it is lost. Repeat it for each of several targets
     #[arg(long, value_name = "TARGET")]
     pub(crate) write_to: Vec<String>,
-    /// With --write-to: also when it holds a file system or partition table
+    /// With --write-to: write even if it holds a file system or a partition table
     #[arg(long, requires = "write_to")]
     pub(crate) wipe: bool,
-    /// Go through the page cache, where direct I/O is not to be had
+    /// Go through the page cache, as where direct I/O is not possible
     #[arg(long)]
     pub(crate) buffered: bool,
     /// Where the random numbers start; the same seed gives the same offsets
@@ -167,19 +166,19 @@ Examples:
   overdrive run DEVICE --iodepth 64 --objective p99.9=200us
   overdrive run DEVICE --iodepth 64 --sweep
   overdrive run sim --iodepth 8 --runtime 5s
-  overdrive run job.fio --output-format fio-json      fio's job file, fio's JSON
-  overdrive run job.fio --write-to /dev/nvme0n1       one that writes
+  overdrive run job.fio --output-format fio-json    fio's job file, fio's JSON
+  overdrive run job.fio --write-to /dev/nvme0n1     one that writes
   overdrive run DEVICE --rw randrw --save-job > job.fio";
 
 /// Options are spelled as fio spells them.
 #[derive(Debug, Args)]
-#[command(after_help = RUN_EXAMPLES, term_width = 80)]
+#[command(after_help = help::sizes_and_times(RUN_EXAMPLES))]
 pub(crate) struct RunFlags {
-    /// Block devices, files, NVMe character devices (/dev/ng0n1), or sim[:KEY=VALUE,...], over which workers
-    /// are dealt out; or one fio job file
+    /// Block devices, files, NVMe character devices (/dev/ng0n1), or sim[:KEY=VALUE,...]: the workers are
+    /// dealt out over them; or one fio job file
     #[arg(required = true, value_name = "TARGET")]
     pub(crate) targets: Vec<String>,
-    /// What to do
+    /// Reads, writes, both (rw) or trims; in order, or at random (rand...)
     #[arg(long, value_enum, default_value_t = ReadWrite::Randread)]
     pub(crate) rw: ReadWrite,
     /// Share of reads in rw and randrw, in per cent
@@ -191,7 +190,7 @@ pub(crate) struct RunFlags {
     /// Operations each worker keeps in flight
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) iodepth: u32,
-    /// Workers over all targets, each on a CPU of its own as long as there are enough [default: one a target]
+    /// Workers over all targets, each on a CPU of its own as long as there are enough [default: one for each target]
     #[arg(long, value_name = "N")]
     pub(crate) numjobs: Option<u32>,
     /// Check content: write stamped blocks and read them back, or only read back (same --seed)
@@ -207,7 +206,7 @@ pub(crate) struct RunFlags {
     /// How long is measured
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) runtime: Duration,
-    /// How long it runs before that
+    /// How long it runs before it is measured
     #[arg(long, alias = "ramp_time", value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
     pub(crate) ramp_time: Duration,
     /// How much of the target is used [default: all of it]
@@ -255,7 +254,7 @@ pub(crate) struct PatternFlags {
     /// What offsets are multiples of [default: the smallest block size]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) blockalign: Option<u64>,
-    /// Where on the target it begins
+    /// Where on the target the range that is used begins
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
     pub(crate) offset: u64,
     /// Each worker ends after this many bytes
@@ -264,7 +263,7 @@ pub(crate) struct PatternFlags {
     /// Each worker ends after this many I/Os
     #[arg(long, alias = "number_ios", value_name = "N")]
     pub(crate) number_ios: Option<u64>,
-    /// Leave out this much after each sequential I/O (fio's rw=read:SIZE)
+    /// Skip this much after each sequential I/O (fio's rw=read:SIZE)
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
     pub(crate) stride: u64,
     /// Which blocks are preferred: random, zipf:THETA, pareto:H, normal:DEVIATION, zoned:ACCESS/SIZE:...
@@ -294,7 +293,7 @@ pub(crate) struct PaceFlags {
     /// Arrivals from a file: nanoseconds from the start, ascending, one a line
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "rate_iops"])]
     pub(crate) arrivals: Option<PathBuf>,
-    /// Pause for so long after every --thinktime-blocks I/Os
+    /// Pause for this long after every --thinktime-blocks I/Os
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with_all = ["rate", "rate_iops", "arrivals"])]
     pub(crate) thinktime: Option<Duration>,
     /// I/Os between two pauses
@@ -377,11 +376,13 @@ pub(crate) enum EngineFlag {
 
 const AUDIT_EXAMPLES: &str = "\
 Examples:
-  overdrive audit                                 the host and the disk under this directory
+  overdrive audit                             this host, and the disk used here
   overdrive audit --target /dev/nvme0n1 --json
-  overdrive audit --explain block-wbt             all there is to say of one rule, here
-  overdrive audit --capture host.tree             everything an audit reads, in one file
-  overdrive audit --from-capture host.tree        the same findings, on another machine";
+  overdrive audit --explain block-wbt         all there is to say of one rule
+  overdrive audit --capture host.tree         all that an audit reads, as a file
+  overdrive audit --from-capture host.tree    the same findings, anywhere
+
+The exit code is 1 when a rule found a problem.";
 
 /// Only reads. Ends with 1 when there is a problem.
 #[derive(Debug, Args)]
@@ -398,7 +399,7 @@ pub(crate) struct AuditFlags {
     /// Print the findings and facts as JSON on standard output, and nothing else there
     #[arg(long)]
     pub(crate) json: bool,
-    /// Tell the whole story of one rule
+    /// Explain one rule: what it looks at, why, and what it found here
     #[arg(long, value_name = "RULE")]
     pub(crate) explain: Option<String>,
 }
@@ -406,7 +407,7 @@ pub(crate) struct AuditFlags {
 /// What is audited, and for which use.
 #[derive(Debug, Args)]
 pub(crate) struct ScopeFlags {
-    /// For what the disk is used
+    /// What the disk is used for
     #[arg(long, value_enum, default_value_t = ProfileFlag::Storage)]
     pub(crate) profile: ProfileFlag,
     /// A block device, a file or a directory [default: the disk under the current directory]
@@ -428,13 +429,13 @@ pub(crate) enum ProfileFlag {
 
 const TUNE_EXAMPLES: &str = "\
 Examples:
-  overdrive tune plan                             what would be changed, and what would not
-  overdrive tune plan --shell > tune.sh           the same as a script to read and run
-  overdrive tune apply --rules block-wbt          one rule's fix
-  overdrive tune apply --class B --persist        also what has side effects, and over a reboot
+  overdrive tune plan                         what would be changed, and why
+  overdrive tune plan --shell > tune.sh       a script to read and to run
+  overdrive tune apply --rules block-wbt      one rule's fix
+  overdrive tune apply --class B --persist    with side effects, over a reboot
   overdrive tune status
-  overdrive tune undo                             the last set
-  overdrive tune undo 1                           set 1, whatever was applied on top of it";
+  overdrive tune undo                         the last set
+  overdrive tune undo 1                       set 1, whatever came after it";
 
 /// Every change is written down before it is made, read back after, and can be taken back.
 #[derive(Debug, Args)]
@@ -448,9 +449,9 @@ pub(crate) struct TuneFlags {
 pub(crate) enum TuneCommand {
     /// Say what would be changed; changes nothing
     Plan(PlanFlags),
-    /// Change it
+    /// Make the planned changes, as a set that can be taken back
     Apply(ApplyFlags),
-    /// Say which changes stand, and which somebody else has changed since
+    /// Say which changes stand, and what somebody else has changed since
     Status(StatusFlags),
     /// Take a set of changes back
     Undo(UndoFlags),
@@ -461,13 +462,14 @@ pub(crate) enum TuneCommand {
 pub(crate) struct ChoiceFlags {
     #[command(flatten)]
     pub(crate) scope: ScopeFlags,
-    /// Only these rules, by name
+    /// Only what these rules advise, by name
     #[arg(long, value_name = "RULE,...", value_delimiter = ',')]
     pub(crate) rules: Option<Vec<String>>,
-    /// The highest class: A is safe, B has side effects; C is never applied
+    /// The highest class of changes: A is safe, B has side effects; C is never applied
     #[arg(long, value_enum, ignore_case = true, default_value_t = ClassFlag::A)]
     pub(crate) class: ClassFlag,
-    /// Also make it stay: files of Overdrive's own for sysctl.d, udev, modprobe.d, tmpfiles.d and systemd
+    /// Keep the changes over a reboot: Overdrive's own files for sysctl.d, udev, modprobe.d, tmpfiles.d and
+    /// systemd
     #[arg(long)]
     pub(crate) persist: bool,
     /// Print JSON on standard output, and nothing else there
@@ -489,21 +491,23 @@ pub(crate) enum ClassFlag {
 /// Where the journal is.
 #[derive(Debug, Args)]
 pub(crate) struct StateFlags {
-    /// The folder of the journal [default: /var/lib/overdrive, below --root]
+    /// The directory of the journal of changes [default: /var/lib/overdrive]
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("state", help::below_root))]
 pub(crate) struct PlanFlags {
     #[command(flatten)]
     pub(crate) choice: ChoiceFlags,
-    /// Print a shell script that applies and undoes instead
+    /// Print a shell script that makes the changes and can undo them
     #[arg(long, conflicts_with = "json")]
     pub(crate) shell: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("state", help::below_root), mut_arg("root", help::changed_root))]
 pub(crate) struct ApplyFlags {
     #[command(flatten)]
     pub(crate) choice: ChoiceFlags,
@@ -516,8 +520,9 @@ pub(crate) struct ApplyFlags {
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("state", help::below_root))]
 pub(crate) struct StatusFlags {
-    /// The directory that was changed in place of /
+    /// The directory whose files were changed in place of those of /
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub(crate) root: PathBuf,
     #[command(flatten)]
@@ -529,9 +534,9 @@ pub(crate) struct StatusFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct UndoFlags {
-    /// The set [default: the last one that stands]
+    /// The number of the set, as `tune status` shows it [default: the last one that stands]
     pub(crate) set: Option<u64>,
-    /// Every set, the last one first
+    /// Take every set back, the last one first
     #[arg(long, conflicts_with = "set")]
     pub(crate) all: bool,
     /// Say what would be done, and do nothing
@@ -544,7 +549,7 @@ pub(crate) struct UndoFlags {
 /// A record is what evaluate and run write: record.json.
 #[derive(Debug, Args)]
 pub(crate) struct ReportFlags {
-    /// The record to render
+    /// The record to render: record.json, or the density.json of a density run
     pub(crate) record: PathBuf,
     /// Write the HTML report to this file instead of printing text
     #[arg(long, value_name = "FILE")]
@@ -552,7 +557,7 @@ pub(crate) struct ReportFlags {
     /// Print the record as JSON, brought up to the newest schema
     #[arg(long, conflicts_with = "html")]
     pub(crate) json: bool,
-    /// Write the latencies to this file as an HdrHistogram log, for the tools around that format
+    /// Write the latencies to this file as an HdrHistogram log, for tools that read that format
     #[arg(long, value_name = "FILE", conflicts_with_all = ["html", "json"])]
     pub(crate) hlog: Option<PathBuf>,
 }
@@ -564,28 +569,7 @@ pub(crate) struct CompareFlags {
     pub(crate) old: PathBuf,
     /// The newer record
     pub(crate) new: PathBuf,
-    /// Print the comparison as JSON
+    /// Print the comparison as JSON on standard output, and nothing else there
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_table_is_sound() {
-        Flags::command().debug_assert();
-    }
-
-    #[test]
-    fn every_option_says_what_it_does() {
-        for command in Flags::command().get_subcommands() {
-            assert!(command.get_about().is_some(), "{}", command.get_name());
-            for argument in command.get_arguments() {
-                assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
-            }
-        }
-    }
 }

@@ -1,5 +1,6 @@
 //! The words of `overdrive cost`.
 
+use super::help;
 use clap::Args;
 use overdrive_base::size::parse_size;
 use std::path::PathBuf;
@@ -7,17 +8,22 @@ use std::path::PathBuf;
 const COST_EXAMPLES: &str = "\
 Examples:
   overdrive cost --dram-a 384GiB --dram-b 192GiB --ssd-b 200GiB --price-ratio 4
-                                     the blueprint's two servers: B costs 0.630 of A
-  overdrive cost --dram-a 192GiB --dram-b 192GiB --ssd-b 576GiB --price-ratio 4 \\
-      --instances-a 31 --instances-b 108        per instance
-  overdrive cost --print-prices > prices.toml   a price list to fill in
-  overdrive cost --dram-a 384GiB --dram-b 192GiB --ssd-b 200GiB --prices prices.toml
-  overdrive cost ... --from study/density.json      with the instances and writes measured
-  overdrive cost ... --write-rate 20MB --rating 20.5PB      how long the drive lasts";
+        the blueprint's two servers: B costs 0.630 of A
+  overdrive cost --dram-a 192GiB --dram-b 192GiB --ssd-b 576GiB \\
+      --price-ratio 4 --instances-a 31 --instances-b 108
+        per instance
+  overdrive cost --print-prices > prices.toml
+        a price list to fill in
+  overdrive cost --dram-a 384GiB --dram-b 192GiB --ssd-b 200GiB \\
+      --prices prices.toml
+  overdrive cost ... --from study/density.json
+        with the instances and writes that were measured
+  overdrive cost ... --write-rate 20MB --rating 20.5PB
+        how long the drive lasts";
 
 /// Server A has DRAM alone unless told; server B has less of it and an SSD, or the same and an SSD besides.
 #[derive(Debug, Args)]
-#[command(after_help = COST_EXAMPLES)]
+#[command(after_help = help::sizes(COST_EXAMPLES))]
 pub(crate) struct CostFlags {
     /// DRAM of server A
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -31,10 +37,10 @@ pub(crate) struct CostFlags {
     /// Memory on SSD of server B
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
     pub(crate) ssd_b: u64,
-    /// What a GiB of DRAM costs over what a GiB of SSD costs
+    /// The price of a GiB of DRAM divided by that of a GiB of SSD
     #[arg(long, value_name = "RATIO", conflicts_with = "prices", allow_negative_numbers = true)]
     pub(crate) price_ratio: Option<f64>,
-    /// A price list in TOML
+    /// A price list in TOML, as --print-prices shows it
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
     /// Print a price list to fill in, and nothing else
@@ -46,13 +52,13 @@ pub(crate) struct CostFlags {
     /// Instances that server B holds inside the objective
     #[arg(long, value_name = "N")]
     pub(crate) instances_b: Option<u32>,
-    /// A density record: the numbers its backings hold, the first for A and the last for B
+    /// A density record (density.json): as many instances as its first backing holds for A, its last for B
     #[arg(long, value_name = "RECORD", conflicts_with_all = ["instances_a", "instances_b"])]
     pub(crate) from: Option<PathBuf>,
-    /// Price ratios of the sweep
+    /// The price ratios that the table runs through
     #[arg(long, value_name = "RATIO,...", value_delimiter = ',', default_value = "1,2,3,4,6,8,12,16")]
     pub(crate) sweep_ratio: Vec<f64>,
-    /// DRAM's shares in B's memory of the sweep, in per cent
+    /// The shares of DRAM in B's memory that the table runs through, in per cent
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "100,75,50,25,12.5")]
     pub(crate) sweep_share: Vec<f64>,
     /// Bytes written to the SSD each day
@@ -64,7 +70,7 @@ pub(crate) struct CostFlags {
     /// Bytes that one drive may take in its life, as its maker promises [default: from the price list]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) rating: Option<u64>,
-    /// Drives the writes go to [default: from the price list, else 1]
+    /// How many drives share the writes [default: from the price list, else 1]
     #[arg(long, value_name = "N")]
     pub(crate) drives: Option<u32>,
     /// Also write tables and charts as one HTML file

@@ -1,5 +1,6 @@
 //! The words of `overdrive density`.
 
+use super::help;
 use clap::{Args, ValueEnum};
 use overdrive_base::size::parse_size;
 use overdrive_base::time::parse_duration;
@@ -26,7 +27,7 @@ Examples:
 /// Each instance gets its requests at fixed times; the largest number that keeps the objective is searched
 /// for.
 #[derive(Debug, Args)]
-#[command(after_help = DENSITY_EXAMPLES)]
+#[command(after_help = help::sizes_and_times(DENSITY_EXAMPLES))]
 pub(crate) struct DensityFlags {
     /// What is behind the instances' memory, measured in turn
     #[arg(long, value_enum, value_name = "NAME,...", value_delimiter = ',', default_value = "dram")]
@@ -34,11 +35,11 @@ pub(crate) struct DensityFlags {
     /// DRAM for all instances together [default: what the machine has; needed for swap and extend]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) dram: Option<u64>,
-    /// Make a swap file in this directory for the run [default: the swap that is on; SIZE: 4 x DRAM]
+    /// Make a swap file in this directory for the run [default: the swap that is on; SIZE: 4 times --dram]
     #[arg(long, value_name = "DIR[:SIZE]")]
     pub(crate) swap: Option<String>,
-    /// Where extended instances keep what is cold, and at most how much each [default: the directory of
-    /// --swap, else the current one; SIZE: twice its memory]
+    /// Where extended instances keep cold pages, and at most how much each [default: the directory of --swap,
+    /// else the current one; SIZE: twice its memory]
     #[arg(long, value_name = "DIR[:SIZE]")]
     pub(crate) store: Option<OsString>,
     /// What an instance is
@@ -59,10 +60,10 @@ pub(crate) struct DensityFlags {
     /// How strongly keys are pulled to the middle of the key space: 0 not at all, 10, 25
     #[arg(long, value_name = "WIDTH", default_value_t = 0.0)]
     pub(crate) influence: f64,
-    /// What the latency must be: avg, p50, p95, p99, p99.9, max
+    /// What the latency must keep: limits for avg, p50, p95, p99, p99.9 or max
     #[arg(long, value_name = "LIMITS", default_value = "avg=50us,p99=300us")]
     pub(crate) objective: Objective,
-    /// Whose latency must be so: each instance's, or that of all requests
+    /// Whose latency must keep the objective
     #[arg(long, value_enum, default_value_t = DensityJudge::Each)]
     pub(crate) judge: DensityJudge,
     /// Groups of instances by memory for each byte of DRAM, such as gold:1,silver:2,bronze:4
@@ -74,13 +75,13 @@ pub(crate) struct DensityFlags {
     /// Measure this number alone, without a search
     #[arg(long, value_name = "N", conflicts_with = "max")]
     pub(crate) instances: Option<u32>,
-    /// Measured iterations
+    /// How often a number of instances is measured
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) iterations: u32,
-    /// How long each is measured
+    /// How long each iteration is measured
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub(crate) runtime: Duration,
-    /// How long the load runs before [default: as long as an iteration]
+    /// How long the load runs before it is measured [default: as long as an iteration]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) warmup: Option<Duration>,
     /// Threads that make the load [default: a quarter of the CPUs, at least 1]
@@ -89,7 +90,8 @@ pub(crate) struct DensityFlags {
     /// How long before a request is due the load stops sleeping and watches the clock
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
     pub(crate) spin: Duration,
-    /// How many times as much as SSD the same DRAM costs: shows what an instance costs on each backing
+    /// The price of a GiB of DRAM divided by that of a GiB of SSD: shows what an instance costs on each
+    /// backing
     #[arg(long, value_name = "RATIO", allow_negative_numbers = true)]
     pub(crate) price_ratio: Option<f64>,
     /// The server's program
@@ -147,6 +149,8 @@ pub(crate) enum DensityKind {
 /// Whose latency is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DensityJudge {
+    /// That of each instance
     Each,
+    /// That of all requests together
     Fleet,
 }

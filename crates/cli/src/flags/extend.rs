@@ -1,5 +1,6 @@
 //! The words of `overdrive extend`.
 
+use super::help;
 use clap::{Args, Subcommand, ValueEnum};
 use overdrive_base::size::parse_size;
 use overdrive_base::time::parse_duration;
@@ -10,17 +11,25 @@ use std::time::Duration;
 const EXTEND_EXAMPLES: &str = "\
 Examples:
   overdrive extend --dram 512MiB --store /mnt/nvme -- redis-server --save ''
-  overdrive extend --dram 2GiB --store /mnt/nvme:64GiB --stats out.json -- java -Xmx8g ...
-  overdrive extend --dram 1GiB --store /mnt/nvme --backend swap -- ./static-program
-  overdrive extend --dram 2GiB --store /dev/nvme1n1p2 --write-to /dev/nvme1n1p2 -- ./program
-  overdrive extend status                    what the running programs have and do
-  overdrive extend top                       the same, live
+  overdrive extend --dram 2GiB --store /mnt/nvme:64GiB --stats out.json \\
+      -- java -Xmx8g ...
+  overdrive extend --dram 1GiB --store /mnt/nvme --backend swap -- ./static
+  overdrive extend --dram 2GiB --store /dev/nvme1n1p2 \\
+      --write-to /dev/nvme1n1p2 -- ./program
+  overdrive extend status       what the running programs have and do
+  overdrive extend top          the same, again and again
 
-The exit code is the program's (128 + N when signal N ended it); 2 when it was not started.";
+The exit code is the program's own, or 128 + N when signal N ended it. It is 2
+when the run was refused, 3 when the system failed it.";
+
+const EXTEND_USAGE: &str = "\
+overdrive extend --dram SIZE --store PATH [OPTIONS] -- PROGRAM [ARGS]...
+       overdrive extend status [OPTIONS]
+       overdrive extend top [OPTIONS]";
 
 /// The program runs unchanged. Its anonymous memory is held within --dram; what is cold lies on the SSD.
 #[derive(Debug, Args)]
-#[command(after_help = EXTEND_EXAMPLES)]
+#[command(override_usage = EXTEND_USAGE, after_help = help::sizes(EXTEND_EXAMPLES))]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct ExtendFlags {
     #[command(subcommand)]
@@ -28,21 +37,22 @@ pub(crate) struct ExtendFlags {
     /// DRAM that the program's memory may take
     #[arg(long, value_name = "SIZE", value_parser = parse_size, required = true)]
     pub(crate) dram: Option<u64>,
-    /// Where on the SSD the rest goes: a directory that is there, and at most how much [default SIZE: 8 times
-    /// --dram, as far as a tenth of the file system stays free]; or a block device, with --write-to
+    /// Where on the SSD the rest goes: a directory that exists, and at most how much of it is used [default
+    /// SIZE: 8 times --dram, or less, so that a tenth of the file system stays free]; or a block device, which
+    /// --write-to must name again
     #[arg(long, value_name = "PATH[:SIZE]", required = true)]
     pub(crate) store: Option<OsString>,
     /// The block device of --store again: what is on it is overwritten (backend pager)
     #[arg(long, value_name = "DEVICE")]
     pub(crate) write_to: Option<PathBuf>,
-    /// Overwrite it even if it holds a file system, a partition table or the like
+    /// With --write-to: overwrite it even if it holds a file system, a partition table or the like
     #[arg(long, requires = "write_to")]
     pub(crate) wipe: bool,
     /// Who moves the pages
     #[arg(long, value_enum, default_value_t = BackendFlag::Auto)]
     pub(crate) backend: BackendFlag,
-    /// Write at most so much to the store in any 24 hours, for each process: an hour's share at once,
-    /// then at an even rate. A program that needs more waits (pager only)
+    /// For each process, write at most this much to the store in 24 hours: an hour's share at once, then at an
+    /// even rate. A program that needs more waits (backend pager)
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) max_writes_per_day: Option<u64>,
     /// Keep cold pages compressed in DRAM before they go to the SSD (backend pager)
@@ -53,8 +63,9 @@ pub(crate) struct ExtendFlags {
     /// many times that on one without; backend pager)
     #[arg(long)]
     pub(crate) encrypt: bool,
-    /// Leave it to the program's threads to make room below the budget, as on the kernel's swap alone: to
-    /// compare with, or where the processors have nothing to spare (backend swap)
+    /// Turn off the threads that free memory and read ahead for the program. Its own threads then make room
+    /// below --dram when they need it, as with the kernel's swap alone: to compare with that, or where no
+    /// processor has time to spare (backend swap)
     #[arg(long)]
     pub(crate) no_room_ahead: bool,
     /// Write the final counters to this file, as JSON
@@ -63,11 +74,11 @@ pub(crate) struct ExtendFlags {
     /// The preload library [default: libovermem.so beside this program or in its lib directories]
     #[arg(long, value_name = "PATH")]
     pub(crate) library: Option<PathBuf>,
-    /// Say nothing about backend and coverage
+    /// Do not say which backend is used and what it leaves out
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// The program and its arguments
-    #[arg(last = true, value_name = "COMMAND", required = true)]
+    #[arg(last = true, value_name = "PROGRAM", required = true)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -85,13 +96,13 @@ pub(crate) enum BackendFlag {
 /// Whether cold pages are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CompressFlag {
-    /// Where it pays: by how much smaller pages get, and how soon they are wanted again
+    /// With LZ4 where it pays, by how small pages get and how soon they are wanted again
     Auto,
-    /// No page
+    /// None
     Off,
-    /// Every page is tried, and they take as much DRAM as they may
+    /// Every page, with LZ4: they may take up to five eighths of --dram
     Lz4,
-    /// The same with Zstandard: smaller pages, more time for each
+    /// As lz4, with Zstandard: smaller pages, more time for each
     Zstd,
 }
 
@@ -110,14 +121,15 @@ impl CompressFlag {
 /// Looking at what runs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ExtendWords {
-    /// Counters of the extended programs of this user that run now
+    /// Show the counters of the extended programs that run now
     Status(StatusFlags),
-    /// The same again and again, with what changed in between
+    /// Show the counters of status again and again, until Ctrl-C
     Top(TopFlags),
 }
 
 /// How it is told.
 #[derive(Debug, Args)]
+#[command(after_help = help::TIMES)]
 pub(crate) struct StatusFlags {
     /// Print JSON on standard output, and nothing else there
     #[arg(long)]
@@ -125,21 +137,22 @@ pub(crate) struct StatusFlags {
     /// Print OpenMetrics text, for a collector
     #[arg(long, conflicts_with = "json")]
     pub(crate) metrics: bool,
-    /// Rates are taken over this time
+    /// How long the counters are watched for the rates
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) interval: Duration,
 }
 
 /// How often.
 #[derive(Debug, Args)]
+#[command(after_help = help::TIMES)]
 pub(crate) struct TopFlags {
-    /// Time between two looks
+    /// How long between one showing and the next, at least 100ms
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) interval: Duration,
-    /// End after so many looks [default: Ctrl-C ends it]
+    /// End after showing them this many times [default: at Ctrl-C]
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
-    /// Print one JSON object a line and look, instead of a table
+    /// Print a line of JSON each time instead of a table
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -15,7 +15,8 @@ pub(crate) struct FrontFlags {
     /// Print the jobs as they were understood and stop; no target is touched
     #[arg(long, conflicts_with = "save_job")]
     pub(crate) dry_run: bool,
-    /// Leave out what the other tool knows and this one does not do, instead of refusing it
+    /// Leave out the options of fio, DISKSPD or SPDK's perf that Overdrive does not do; they are refused
+    /// otherwise
     #[arg(long, alias = "ignore_unsupported")]
     pub(crate) ignore_unsupported: bool,
     /// What a terminal shows while it runs [default: full]
@@ -26,7 +27,7 @@ pub(crate) struct FrontFlags {
 /// What is shown while jobs run; nothing at all where standard error is no terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LiveFlag {
-    /// A few lines: rates and latencies by target, CPU time an I/O, the last minutes
+    /// A few lines: rates and latencies by target, CPU time for each I/O, the last minutes
     Full,
     /// One line: progress, rate, time left
     Line,
@@ -64,8 +65,8 @@ Flags, the value glued on:
   time      -d measured  -W warm-up  -C cool-down
   path      -S b,u,h,m,w,r  -h past all caches  -a CPUs
   content   -Z zeroes  -Zr -Z1M random  -z seed
-  result    -L latencies  -R text, xml, ptext, pxml
-  no effect here, and said: -D -I -P -fr -fs -l -n -v -x";
+  result    -L latencies  -D I/Os by interval  -R text, xml, ptext, pxml
+  no effect here (--dry-run lists them): -I -P -fr -fs -ft -l -n -v -x";
 
 const SPDK_EXAMPLES: &str = "\
 Examples:
@@ -77,18 +78,19 @@ Flags:
   -q depth  -o I/O size  -w read, write, randread, randwrite, rw or randrw
   -M reads in per cent  -t seconds  -a warm-up  -c core mask  -r device
   -d I/Os in all  -F zipf's theta  -L latencies  -LL with a histogram
-  -s counts as -o when that is missing";
+  -s I/O size when -o is missing, as in SPDK up to 2018
+  no effect here (--dry-run lists them): -A -D -G -R -T -V -g -i -l -m -x";
 
 /// Another tool's line; flags with two dashes are Overdrive's own and may stand anywhere.
 #[derive(Debug, Args)]
 pub(crate) struct ForeignFlags {
-    /// The line in the other tool's words, targets included
+    /// The flags and targets of the other tool's command line
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "WORDS")]
     pub(crate) words: Vec<String>,
-    /// Allow writes to the target, named again (once for each target): what is on it is lost
+    /// Allow writes: name the target again here; what is on it is lost. Repeat it for each of several targets
     #[arg(long, value_name = "TARGET")]
     pub(crate) write_to: Vec<String>,
-    /// With --write-to: also when it holds a file system or partition table
+    /// With --write-to: write even if it holds a file system or a partition table
     #[arg(long, requires = "write_to")]
     pub(crate) wipe: bool,
     /// Print the record as JSON on standard output, and nothing else there
@@ -100,7 +102,7 @@ pub(crate) struct ForeignFlags {
 
 /// DISKSPD's flags have one dash and their value glued on; flags with two dashes are Overdrive's own.
 #[derive(Debug, Args)]
-#[command(after_help = DISKSPD_EXAMPLES, term_width = 80)]
+#[command(after_help = DISKSPD_EXAMPLES)]
 pub(crate) struct DiskspdFlags {
     #[command(flatten)]
     pub(crate) line: ForeignFlags,
@@ -108,7 +110,7 @@ pub(crate) struct DiskspdFlags {
 
 /// The flags of SPDK's perf have one dash; flags with two dashes are Overdrive's own.
 #[derive(Debug, Args)]
-#[command(after_help = SPDK_EXAMPLES, term_width = 80)]
+#[command(after_help = SPDK_EXAMPLES)]
 pub(crate) struct SpdkPerfFlags {
     #[command(flatten)]
     pub(crate) line: ForeignFlags,

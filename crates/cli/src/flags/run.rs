@@ -15,10 +15,10 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Writes")]
 pub(crate) struct WriteFlags {
-    /// fsync after every so many writes of a worker
+    /// fsync after every N writes of a worker
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) fsync: Option<u32>,
-    /// fdatasync after every so many writes of a worker
+    /// fdatasync after every N writes of a worker
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) fdatasync: Option<u32>,
     /// Every write is durable when it is done: none, sync (O_SYNC) or dsync (O_DSYNC)
@@ -33,10 +33,10 @@ pub(crate) struct WriteFlags {
     /// Write zeroes
     #[arg(long, alias = "zero_buffers", conflicts_with = "buffer_pattern")]
     pub(crate) zero_buffers: bool,
-    /// How much of each write can be compressed away
+    /// How much of each write can be compressed away, in per cent
     #[arg(long, alias = "buffer_compress_percentage", value_name = "PERCENT")]
     pub(crate) buffer_compress_percentage: Option<u8>,
-    /// In chunks of this size [default: the whole block]
+    /// Compressible in chunks of this size [default: the whole block]
     #[arg(long, alias = "buffer_compress_chunk", value_name = "SIZE", value_parser = parse_size,
         requires = "buffer_compress_percentage")]
     pub(crate) buffer_compress_chunk: Option<u64>,
@@ -66,10 +66,10 @@ pub(crate) struct QueueFlags {
     #[arg(long, value_name = "N", aliases = ["iodepth_batch_complete", "iodepth_batch_complete_min",
         "iodepth-batch-complete-min"])]
     pub(crate) iodepth_batch_complete: Option<u32>,
-    /// Fill the queue again only when no more than this many are in flight [default: at once]
+    /// Fill the queue again only when no more than this many are in flight [default: after each completion]
     #[arg(long, alias = "iodepth_low", value_name = "N")]
     pub(crate) iodepth_low: Option<u32>,
-    /// Wait for so long before anything happens
+    /// Wait for this long before anything happens
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
     pub(crate) startdelay: Duration,
 }
@@ -90,21 +90,21 @@ pub(crate) struct LogFlags {
     /// Log histograms of the latency over time to PREFIX_hist.N.hlog, as HdrHistogram's tools read them
     #[arg(long, alias = "write_hist_log", value_name = "PREFIX")]
     pub(crate) write_hist_log: Option<String>,
-    /// One for each window of so many milliseconds [default: 1000]
+    /// One histogram for each window of this many milliseconds [default: 1000]
     #[arg(long, alias = "log_hist_msec", value_name = "N", requires = "write_hist_log",
         value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub(crate) log_hist_msec: Option<u64>,
-    /// A line for each window of so many milliseconds instead of each I/O
+    /// Log a line for each window of this many milliseconds instead of each I/O
     #[arg(long, alias = "log_avg_msec", value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub(crate) log_avg_msec: Option<u64>,
-    /// The largest latency of each window instead of the mean
+    /// Log the largest latency of each window instead of the mean
     #[arg(long, alias = "log_max_value", requires = "log_avg_msec")]
     pub(crate) log_max_value: bool,
     /// Log the offset of each I/O too
     #[arg(long, alias = "log_offset")]
     pub(crate) log_offset: bool,
-    /// One file for all workers: PREFIX_lat.log
+    /// Log all workers into one file: PREFIX_lat.log
     #[arg(long)]
     pub(crate) log_shared: bool,
 }
@@ -116,10 +116,10 @@ pub(crate) struct GoalFlags {
     /// Find the greatest depth, up to --iodepth, that keeps this latency
     #[arg(long, alias = "latency_target", value_name = "TIME", value_parser = parse_duration)]
     pub(crate) latency_target: Option<Duration>,
-    /// Try each depth for so long
+    /// How long each depth is tried
     #[arg(long, alias = "latency_window", value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) latency_window: Duration,
-    /// This share of I/Os must keep it
+    /// The share of I/Os that must keep --latency-target, in per cent
     #[arg(long, alias = "latency_percentile", value_name = "PERCENT", default_value_t = 100.0)]
     pub(crate) latency_percentile: f64,
     /// Go on at the depth that was found until --runtime is over
@@ -128,15 +128,15 @@ pub(crate) struct GoalFlags {
     /// End when steady: iops, bw or lat, or with _slope, and a limit, such as iops_slope:0.3%
     #[arg(long, aliases = ["ss", "steady-state", "steady_state"], value_name = "FIGURE:LIMIT", value_parser = parse_steady_state)]
     pub(crate) steadystate: Option<(Figure, Test, Limit)>,
-    /// For so long it must be steady
+    /// How long it must be steady
     #[arg(long, aliases = ["ss_dur", "steadystate_duration"],
         value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) ss_dur: Duration,
-    /// Look only after this
+    /// Look for --steadystate only after this
     #[arg(long, aliases = ["ss_ramp", "steadystate_ramp_time"],
         value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
     pub(crate) ss_ramp: Duration,
-    /// Take a value so often
+    /// How often a value is taken for --steadystate
     #[arg(long, aliases = ["ss_interval", "steadystate_check_interval"],
         value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) ss_interval: Duration,

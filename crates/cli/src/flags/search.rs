@@ -14,11 +14,11 @@ pub(crate) struct SearchFlags {
     /// Find the highest rate at which this holds, in time from when I/Os are due; such as p99.9=200us
     #[arg(long, value_name = "pPERCENTILE=TIME", conflicts_with_all = OTHERS)]
     pub(crate) objective: Option<Objective>,
-    /// Latency against load, at so many loads [12 unless told], closest where the curve bends
+    /// Latency against load, at this many loads [default: 12], closest where the curve bends
     #[arg(long, value_name = "LOADS", num_args = 0..=1, require_equals = true, default_missing_value = "12",
           value_parser = clap::value_parser!(u32).range(4..=200), conflicts_with_all = OTHERS)]
     pub(crate) sweep: Option<u32>,
-    /// With --rw randrw or rw: latency over so many rates of reads by as many of writes [5 unless told]
+    /// With --rw randrw or rw: latency over N rates of reads by N rates of writes [default: 5]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "5",
           value_parser = clap::value_parser!(u32).range(2..=20), conflicts_with_all = OTHERS,
           conflicts_with_all = ["objective", "sweep"])]

@@ -1,6 +1,6 @@
 //! The words of `overdrive swap`.
 
-use super::StateFlags;
+use super::{StateFlags, help};
 use clap::{Args, Subcommand, ValueEnum};
 use overdrive_base::size::parse_size;
 use overdrive_base::time::parse_duration;
@@ -9,14 +9,15 @@ use std::time::Duration;
 
 const SWAP_EXAMPLES: &str = "\
 Examples:
-  overdrive swap plan --device /dev/nvme1n1     what would be done, and why
-  overdrive swap plan --profile                 the documents' recipes, row by row
+  overdrive swap plan --device /dev/nvme1n1    what would be done, and why
+  overdrive swap plan --profile                the vendor's recipes, row by row
   overdrive swap on --device /dev/nvme1n1 --write-to /dev/nvme1n1
   overdrive swap on --file /var/swap --size 16GiB
-  overdrive swap on --device /dev/nvme1n1 --write-to /dev/nvme1n1 --zswap off --max-sectors 64
+  overdrive swap on --device /dev/nvme1n1 --write-to /dev/nvme1n1 \\
+      --zswap off --max-sectors 64
   overdrive swap status
-  overdrive swap off                            everything as it was before
-  overdrive swap off --stale                    only what killed runs left";
+  overdrive swap off                           everything as it was before
+  overdrive swap off --stale                   only what killed runs left";
 
 /// Every change is written down before it is made, read back after, and taken back by `off`.
 #[derive(Debug, Args)]
@@ -34,7 +35,7 @@ pub(crate) enum SwapCommand {
     On(SwapOnFlags),
     /// Take back what `on` did, or what killed runs left
     Off(SwapOffFlags),
-    /// Areas, rates, read-ahead, reclaim, pressure, and what the writes mean for the drive
+    /// Show areas, rates, read-ahead, reclaim, pressure, and what the writes mean for the drive
     Status(SwapStatusFlags),
 }
 
@@ -44,7 +45,7 @@ pub(crate) struct SwapWishFlags {
     /// Devices to swap to: whole drives or partitions
     #[arg(long, value_name = "DEVICE,...", value_delimiter = ',', num_args = 1..)]
     pub(crate) device: Vec<PathBuf>,
-    /// A file to swap to, which is made; wants --size
+    /// A file to swap to, which is made with the size of --size
     #[arg(long, value_name = "PATH", requires = "size")]
     pub(crate) file: Option<PathBuf>,
     /// Size of the file
@@ -53,7 +54,7 @@ pub(crate) struct SwapWishFlags {
     /// Pages read at a fault, as a power of two: 0 for random access, 3 to 5 for scans
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10))]
     pub(crate) page_cluster: u32,
-    /// Priority of the areas [default: chosen, see plan]
+    /// Priority of the areas [default: chosen, as swap plan shows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=32767))]
     pub(crate) priority: Option<u16>,
     /// Fill the areas before compressed memory (zram) that is on
@@ -74,7 +75,7 @@ pub(crate) struct SwapWishFlags {
     /// Leave the settings as they are: make the areas alone
     #[arg(long, conflicts_with_all = ["zswap", "nomerges", "max_sectors", "nr_requests"])]
     pub(crate) areas_only: bool,
-    /// Do not tell the drive that its area is free
+    /// Do not tell the drive which parts of its area are free (discard)
     #[arg(long)]
     pub(crate) no_discard: bool,
     /// Print JSON on standard output, and nothing else there
@@ -90,28 +91,30 @@ pub(crate) enum OnOff {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = help::SIZES)]
 pub(crate) struct SwapPlanFlags {
     #[command(flatten)]
     pub(crate) wish: SwapWishFlags,
     /// Show both of the vendor's recipes beside what this kernel needs
     #[arg(long)]
     pub(crate) profile: bool,
-    /// Print a shell script that does it and takes it back instead
+    /// Print a shell script that does it and can undo it
     #[arg(long, conflicts_with_all = ["json", "profile"])]
     pub(crate) shell: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = help::SIZES)]
 pub(crate) struct SwapOnFlags {
     #[command(flatten)]
     pub(crate) wish: SwapWishFlags,
-    /// Allow writes to the devices, each named again: what is on them is lost
+    /// Allow writes: name each device again here; what is on them is lost
     #[arg(long, value_name = "DEVICE,...", value_delimiter = ',', num_args = 1..)]
     pub(crate) write_to: Vec<PathBuf>,
     /// Say what would be done, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Also write to the queue of a disk that is busy: its requests wait meanwhile
+    /// Change the settings of a disk even while it is busy: its requests wait meanwhile
     #[arg(long)]
     pub(crate) even_if_busy: bool,
     #[command(flatten)]
@@ -120,7 +123,7 @@ pub(crate) struct SwapOnFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct SwapOffFlags {
-    /// Only what killed runs left: control groups, swap files
+    /// Remove only what killed runs left: control groups, swap files
     #[arg(long)]
     pub(crate) stale: bool,
     /// Print JSON on standard output, and nothing else there
@@ -131,6 +134,7 @@ pub(crate) struct SwapOffFlags {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = help::TIMES)]
 pub(crate) struct SwapStatusFlags {
     /// How long the counters are watched
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]

@@ -73,7 +73,7 @@ impl Plan {
         let (Some(dram_bytes), Some(store), Some(command)) =
             (flags.dram, &flags.store, flags.command.first())
         else {
-            refuse!("wanted --dram SIZE --store PATH -- COMMAND");
+            refuse!("wanted --dram SIZE --store PATH -- PROGRAM");
         };
         let program = Program::find(command)?;
         check_dram(dram_bytes)?;
