@@ -41,7 +41,8 @@ pub(crate) use topology::TopologyFlags;
 
 /// Get everything out of fast SSDs: evaluate a drive on this host, and say what limited it.
 #[derive(Debug, Parser)]
-#[command(name = "overdrive", version, propagate_version = true, term_width = 80, after_help = help::EXIT_CODES)]
+#[command(name = "overdrive", version, propagate_version = true, term_width = 80)]
+#[command(after_help = help::EXIT_CODES)]
 pub(crate) struct Flags {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -190,7 +191,8 @@ pub(crate) struct RunFlags {
     /// Operations each worker keeps in flight
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) iodepth: u32,
-    /// Workers over all targets, each on a CPU of its own as long as there are enough [default: one for each target]
+    /// Workers over all targets, each on a CPU of its own as long as there are enough [default: one for each
+    /// target]
     #[arg(long, value_name = "N")]
     pub(crate) numjobs: Option<u32>,
     /// Check content: write stamped blocks and read them back, or only read back (same --seed)

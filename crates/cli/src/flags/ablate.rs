@@ -6,7 +6,9 @@ use clap::Args;
 /// Settings one at a time.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "One setting at a time")]
-#[command(mut_arg("state", |state| state.help("With --ablate: the directory of the journal of changes [default: /var/lib/overdrive]")))]
+#[command(mut_arg("state", |state| {
+    state.help("With --ablate: the directory of the journal of changes [default: /var/lib/overdrive]")
+}))]
 pub(crate) struct AblateFlags {
     /// Measure two workloads with the host as found, then with each advised change alone, which is undone
     /// again (root)

@@ -38,8 +38,8 @@ pub(crate) struct ExtendFlags {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, required = true)]
     pub(crate) dram: Option<u64>,
     /// Where on the SSD the rest goes: a directory that exists, and at most how much of it is used [default
-    /// SIZE: 8 times --dram, or less, so that a tenth of the file system stays free]; or a block device, which
-    /// --write-to must name again
+    /// SIZE: 8 times --dram, or less, so that a tenth of the file system stays free]; or a block device,
+    /// which --write-to must name again
     #[arg(long, value_name = "PATH[:SIZE]", required = true)]
     pub(crate) store: Option<OsString>,
     /// The block device of --store again: what is on it is overwritten (backend pager)
@@ -51,8 +51,8 @@ pub(crate) struct ExtendFlags {
     /// Who moves the pages
     #[arg(long, value_enum, default_value_t = BackendFlag::Auto)]
     pub(crate) backend: BackendFlag,
-    /// For each process, write at most this much to the store in 24 hours: an hour's share at once, then at an
-    /// even rate. A program that needs more waits (backend pager)
+    /// For each process, write at most this much to the store in 24 hours: an hour's share at once, then at
+    /// an even rate. A program that needs more waits (backend pager)
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) max_writes_per_day: Option<u64>,
     /// Keep cold pages compressed in DRAM before they go to the SSD (backend pager)

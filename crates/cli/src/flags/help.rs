@@ -24,7 +24,8 @@ pub(super) fn sizes_and_times(examples: &str) -> String {
 /// `--state` of a command that has a `--root`.
 pub(super) fn below_root(state: Arg) -> Arg {
     state.help(
-        "The directory of the journal of changes, whatever --root is [default: var/lib/overdrive below --root]",
+        "The directory of the journal of changes, whatever --root is [default: var/lib/overdrive below \
+         --root]",
     )
 }
 
