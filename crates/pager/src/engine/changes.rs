@@ -221,6 +221,10 @@ pub(super) trait Followed {
     /// What of a range came there only after it had left in the way that is told now. Memory of which
     /// nothing was known (it had grown in place and was not touched since) makes room for others unseen.
     ///
+    /// That memory is there does not tell whose it is: other memory may have grown over it. A page that
+    /// stands where one of the newcomer's stood does. Where it has none, the newcomer stays if what is told
+    /// to be gone was larger and known.
+    ///
     /// # Errors
     /// As [`Followed::message`].
     fn what_stays(&mut self, range: &Range<u64>) -> Result<Vec<Range<u64>>, Errno> {
@@ -235,18 +239,20 @@ pub(super) trait Followed {
             pause(PAUSE);
             self.read_some()?;
         }
+        let was_larger = without(range.clone(), &came).iter().any(|rest| self.space().has_any(rest));
         // Refused for now would not mean that it is gone.
         let gone = [Err(Errno::NOENT), Err(Errno::INVAL), Err(Errno::SRCH)];
         let is_there = |piece: &Range<u64>| {
-            !gone.contains(&self.userfault().write_protect(piece.clone(), false)) && self.may_stand(piece)
+            let is_mapped = !gone.contains(&self.userfault().write_protect(piece.clone(), false));
+            is_mapped && self.stands(piece).unwrap_or(was_larger)
         };
         let there: Vec<_> = came.into_iter().filter(is_there).collect();
         Ok(there.into_iter().filter(|piece| !self.changes().is_coming_to(piece)).collect())
     }
 
-    /// Whether what is known of a range may be what stands there: nothing came to where it was in a way that
-    /// is not told, by growing in place.
-    fn may_stand(&self, range: &Range<u64>) -> bool;
+    /// Whether pages of a range that are believed in place are. None when there are no such, or nobody can
+    /// tell.
+    fn stands(&self, range: &Range<u64>) -> Option<bool>;
 }
 
 /// Whether what was just seen of memory at an address is how it is: while a message waits to be read, a page

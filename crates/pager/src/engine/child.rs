@@ -104,9 +104,8 @@ impl Followed for Served<'_> {
         Ok(())
     }
 
-    /// Nobody sees what stands in another process.
-    fn may_stand(&self, _: &Range<u64>) -> bool {
-        true
+    fn stands(&self, _: &Range<u64>) -> Option<bool> {
+        None
     }
 
     fn leave(&mut self, range: &Range<u64>) {

@@ -54,7 +54,7 @@ impl Followed for Engine {
         Ok(())
     }
 
-    fn may_stand(&self, range: &Range<u64>) -> bool {
+    fn stands(&self, range: &Range<u64>) -> Option<bool> {
         let (mut resident, mut standing) = (0, 0);
         for pages in self.space.pages_in(range) {
             let Some(address) = self.space.address(pages.start) else { continue };
@@ -68,7 +68,7 @@ impl Followed for Engine {
                     some.filter(|page| present >> (page - first) & 1 == 1 && is_resident(page)).count();
             }
         }
-        resident == 0 || standing > 0
+        (resident > 0).then_some(standing > 0)
     }
 
     fn leave(&mut self, range: &Range<u64>) {

@@ -206,7 +206,8 @@ fn a_page_that_too_many_children_read_is_lost_to_the_last_and_counted() {
 fn what_moves_to_where_memory_grew_unseen_stays_when_that_is_told_to_be_gone() {
     let mut world = World::new(Scope { pages: 3, threads: 2, unmap: true, remap: true, late: true, ..PLAIN });
     let (other, grown) = (BASE + BLOCK_BYTES, BASE + 2 * BLOCK_BYTES);
-    world.store(other, 7);
+    world.take(&Step::Touch(0, 0, other, Some(7)));
+    [Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
     kernel(|kernel| kernel.memories[0].mapped.insert(grown, true));
     world.programs[0].wants.insert(grown, world::Want::Exactly(0));
     let steps = [
@@ -219,7 +220,7 @@ fn what_moves_to_where_memory_grew_unseen_stays_when_that_is_told_to_be_gone() {
     ];
     steps.iter().for_each(|step| world.take(step));
     let page = world.engine.space.page(grown).expect("memory that is there");
-    assert_eq!(world.engine.table.state(page), State::Stored);
+    assert_eq!(world.engine.table.state(page), State::Resident);
     world.settle();
 }
 
