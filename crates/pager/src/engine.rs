@@ -310,22 +310,22 @@ impl Engine {
         let system = |step| move |errno| EngineError::System { step, errno };
         let limits = Limits::new(config.budget_bytes)?;
         config.stats.set(Stat::BudgetBytes, config.budget_bytes);
-        let userfault = Userfault::new()?;
-        if !userfault.offers().moves {
-            return Err(EngineError::NoMove);
-        }
+        let userfault = userfault_that_moves()?;
         let groups = (limits.total as u32).div_ceil(BLOCK_PAGES).max(4 * RELEASE_GROUPS);
-        let frames = frames_for(groups, &userfault)?;
         let (io, slots) = store_for(config.store, config.parts, config.store_bytes, config.seal.is_some())?;
+        let page_map = PageMap::open().map_err(system("/proc/self/pagemap"))?;
+        let pool = Pool::new(limits.budget, config.compress).map_err(system("compressed tier"))?;
+        // Nothing may fail after this: the unmapping of what is registered waits for who reads the messages.
+        let frames = frames_for(groups, &userfault)?;
         let blocks = (config.managed_bytes_max / PAGE).div_ceil(u64::from(BLOCK_PAGES)).min(1 << 24) as u32;
         Ok(Self {
-            page_map: PageMap::open().map_err(system("/proc/self/pagemap"))?,
+            page_map,
             space: Space::new(blocks),
             table: Table::new(blocks * BLOCK_PAGES),
             queues: Queues::new(blocks),
             slots,
             staging: Staging::new(groups),
-            pool: Pool::new(limits.budget, config.compress).map_err(system("compressed tier"))?,
+            pool,
             zero_mark: crate::table::mark_of(&[0; PAGE as usize], config.seed),
             seal: config.seal,
             store_faults: config.store_faults,
@@ -525,6 +525,11 @@ fn store_for(
     let slots = if parts.is_some() { Slots::without_room(segments) } else { Slots::new(segments) };
     parts.into_iter().for_each(|parts| io.share(parts));
     Ok((io, slots))
+}
+
+fn userfault_that_moves() -> Result<Userfault, EngineError> {
+    let userfault = Userfault::new()?;
+    if userfault.offers().moves { Ok(userfault) } else { Err(EngineError::NoMove) }
 }
 
 fn frames_for(groups: u32, userfault: &Userfault) -> Result<Frames, EngineError> {
