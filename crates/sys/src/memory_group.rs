@@ -18,6 +18,9 @@ use thiserror::Error;
 /// A group for one process is named so, followed by its owner.
 const PREFIX: &str = "overdrive-page-";
 
+/// A group for a program of the user's, and whatever it starts.
+const PROGRAM_PREFIX: &str = "overdrive-extend-";
+
 /// A group for a fleet: then a word of the caller's, a dash, and its owner.
 const FLEET_PREFIX: &str = "overdrive-density-";
 
@@ -120,15 +123,22 @@ impl Place {
         self.version
     }
 
-    /// Removes the groups of owners that no longer run, and ends what still runs in them; gives their paths,
-    /// and those that would not go.
+    /// Removes the groups of owners that no longer run; gives their paths, and those that would not go. What
+    /// still runs in one is ended where we had started it to measure; a program of the user's goes on, and
+    /// its group stays.
     #[must_use]
     pub fn remove_stale(&self) -> (Vec<PathBuf>, Vec<PathBuf>) {
         let mut stale = Vec::new();
         collect_stale(&self.root, DEPTH_MAX, &mut stale);
         stale.into_iter().partition(|path| {
-            kill_members(path);
-            remove_with_children(path).is_ok()
+            let is_users = path.file_name().is_some_and(|name| is_of_program(&name.to_string_lossy()));
+            let patience = if is_users {
+                Patience::WithDying
+            } else {
+                kill_members(path);
+                Patience::WithAll
+            };
+            remove_with_children(path, patience).is_ok()
         })
     }
 }
@@ -152,17 +162,32 @@ fn owner_of(name: &str) -> Option<Owner> {
         let word = rest.rsplitn(3, '-').nth(2)?;
         return Owner::in_name(name, &format!("{FLEET_PREFIX}{word}-"));
     }
-    Owner::in_name(name, PREFIX)
+    Owner::in_name(name, if is_of_program(name) { PROGRAM_PREFIX } else { PREFIX })
+}
+
+fn is_of_program(name: &str) -> bool {
+    name.starts_with(PROGRAM_PREFIX)
 }
 
 /// Ends every process in a group and its children: their owner is gone, nobody else will.
 fn kill_members(path: &Path) {
     each_child(path, &mut |child| kill_members(child));
-    let members = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
-    for pid in members.lines().filter_map(|line| rustix::process::Pid::from_raw(line.trim().parse().ok()?)) {
+    for pid in members(path).into_iter().filter_map(rustix::process::Pid::from_raw) {
         // One that has ended meanwhile is no error.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
+}
+
+fn members(path: &Path) -> Vec<i32> {
+    let members = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+    members.lines().filter_map(|line| line.trim().parse().ok()).collect()
+}
+
+/// Whether a process in a group, or in one inside it, goes on.
+fn has_living(path: &Path) -> bool {
+    let mut lives = members(path).into_iter().any(|pid| Owner::goes_on(pid.unsigned_abs()));
+    each_child(path, &mut |child| lives |= has_living(child));
+    lives
 }
 
 fn each_child(path: &Path, each: &mut dyn FnMut(&Path)) {
@@ -172,15 +197,18 @@ fn each_child(path: &Path, each: &mut dyn FnMut(&Path)) {
     }
 }
 
-fn remove_with_children(path: &Path) -> io::Result<()> {
+fn remove_with_children(path: &Path, patience: Patience) -> io::Result<()> {
+    if patience == Patience::WithDying && has_living(path) {
+        return Err(io::ErrorKind::ResourceBusy.into());
+    }
     let mut outcome = Ok(());
     each_child(path, &mut |child| {
-        let removed = remove_with_children(child);
+        let removed = remove_with_children(child, patience);
         if outcome.is_ok() {
             outcome = removed;
         }
     });
-    outcome.and_then(|()| remove(path))
+    outcome.and_then(|()| remove(path, patience))
 }
 
 /// The mount point of a hierarchy of `kind`, with `option` among its options.
@@ -250,9 +278,21 @@ impl MemoryGroup {
     /// # Errors
     /// When it cannot be made or the kernel keeps another limit; nothing is left behind then.
     pub fn create(place: &Place, limit_bytes: u64) -> Result<Self, GroupError> {
+        Self::create_named(PREFIX, place, limit_bytes)
+    }
+
+    /// The same for a program of the user's: a later run never ends what goes on in it.
+    ///
+    /// # Errors
+    /// As [`MemoryGroup::create`].
+    pub fn create_for_program(place: &Place, limit_bytes: u64) -> Result<Self, GroupError> {
+        Self::create_named(PROGRAM_PREFIX, place, limit_bytes)
+    }
+
+    fn create_named(prefix: &str, place: &Place, limit_bytes: u64) -> Result<Self, GroupError> {
         let owner = Owner::this_process()
             .map_err(|error| GroupError::Io { path: "/proc/self/stat".into(), error })?;
-        let path = place.parent.join(format!("{PREFIX}{owner}"));
+        let path = place.parent.join(format!("{prefix}{owner}"));
         fs::create_dir(&path).map_err(|error| GroupError::Io { path: path.clone(), error })?;
         let group = Self { version: place.version, path, removed: false };
         group.limit(limit_bytes)?;
@@ -423,10 +463,11 @@ impl MemoryGroup {
     /// Removes the group; its last process must have ended.
     ///
     /// # Errors
-    /// When it is still in use after half a minute.
+    /// When a process in it goes on, or it is still in use after half a minute.
     pub fn remove(mut self) -> Result<(), GroupError> {
         self.removed = true;
-        remove(&self.path).map_err(|error| GroupError::Io { path: self.path.clone(), error })
+        remove(&self.path, Patience::WithDying)
+            .map_err(|error| GroupError::Io { path: self.path.clone(), error })
     }
 
     fn write_kept(&self, file: &str, value: &str) -> Result<(), GroupError> {
@@ -493,7 +534,7 @@ fn counters_of(path: &Path, version: Version) -> GroupCounters {
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
         if !self.removed {
-            let _ = remove(&self.path);
+            let _ = remove(&self.path, Patience::WithDying);
         }
     }
 }
@@ -501,18 +542,32 @@ impl Drop for MemoryGroup {
 /// How long a group may stay busy: a killed process gives its memory back first, much of it from swap.
 const BUSY_MAX: Duration = Duration::from_secs(30);
 
+/// How long a process that has not begun to end is waited for.
+const LIVING_MAX: Duration = Duration::from_secs(1);
+
+/// With whom is waited while a group is busy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// All of them were killed.
+    WithAll,
+    /// Nobody was: who goes on may do so for ever.
+    WithDying,
+}
+
 /// How long to wait for the kernel to get out what is above a coming limit.
 const PAGE_OUT_MAX: Duration = Duration::from_secs(30);
 
 /// A group is busy for a moment after its last process has gone.
-fn remove(path: &Path) -> io::Result<()> {
+fn remove(path: &Path, patience: Patience) -> io::Result<()> {
     let start = Instant::now();
+    let is_in_vain = || {
+        let time = start.elapsed();
+        time > BUSY_MAX || (patience == Patience::WithDying && time > LIVING_MAX && has_living(path))
+    };
     loop {
         match fs::remove_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) if error.kind() != io::ErrorKind::ResourceBusy || start.elapsed() > BUSY_MAX => {
-                return Err(error);
-            }
+            Err(error) if error.kind() != io::ErrorKind::ResourceBusy || is_in_vain() => return Err(error),
             Err(_) => std::thread::sleep(Duration::from_millis(5)),
             Ok(()) => return Ok(()),
         }
@@ -614,9 +669,32 @@ mod tests {
     }
 
     #[test]
+    fn a_program_of_the_users_goes_on_in_its_group_when_its_owner_is_gone() {
+        const NAME: &str =
+            "memory_group::tests::a_program_of_the_users_goes_on_in_its_group_when_its_owner_is_gone";
+        let place = match Place::find() {
+            Ok(place) => place,
+            Err(error) => return skip(NAME, &error.to_string()),
+        };
+        let left = place.parent.join(format!("{PROGRAM_PREFIX}{}-1", u32::MAX >> 1));
+        fs::create_dir(&left).unwrap();
+        let mut program = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        fs::write(left.join("cgroup.procs"), program.id().to_string()).unwrap();
+        let start = Instant::now();
+        let (removed, stuck) = place.remove_stale();
+        assert!(stuck.contains(&left) && !removed.contains(&left), "{removed:?} {stuck:?}");
+        assert!(start.elapsed() < BUSY_MAX / 2 && program.try_wait().unwrap().is_none(), "it was ended");
+        program.kill().unwrap();
+        program.wait().unwrap();
+        let _ = place.remove_stale();
+        assert!(!left.exists());
+    }
+
+    #[test]
     fn names_tell_their_owner() {
         assert!(owner_of("overdrive-density-swap-12-34").is_some());
         assert_eq!(owner_of("overdrive-density-swap-12-34"), owner_of("overdrive-page-12-34"));
+        assert_eq!(owner_of("overdrive-extend-12-34"), owner_of("overdrive-page-12-34"));
         assert_eq!(owner_of("overdrive-density-12-34"), None);
         assert_eq!(owner_of("something-12-34"), None);
     }

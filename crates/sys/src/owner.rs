@@ -44,6 +44,12 @@ impl Owner {
         }
     }
 
+    /// Whether the process of this number runs and has not begun to end.
+    #[must_use]
+    pub fn goes_on(pid: u32) -> bool {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !is_ending(&stat))
+    }
+
     /// The owner at the end of a name such as `overdrive-page-123-4567`.
     #[must_use]
     pub fn in_name(name: &str, prefix: &str) -> Option<Self> {
@@ -78,6 +84,13 @@ fn field(stat: &str, number: usize) -> Option<&str> {
 
 fn start_of(stat: &str) -> Option<u64> {
     field(stat, 22)?.parse().ok()
+}
+
+/// Whether it has ended, or the kernel is taking it down (`PF_EXITING` among its flags).
+fn is_ending(stat: &str) -> bool {
+    const PF_EXITING: u64 = 4;
+    let flags = field(stat, 9).and_then(|flags| flags.parse::<u64>().ok());
+    has_ended(stat) || flags.is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
 /// Whether it has ended with all its threads: while one of them is still at work, the first may have ended.

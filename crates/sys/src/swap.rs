@@ -188,6 +188,8 @@ fn remove(path: &Path) -> io::Result<()> {
         let is_off = || areas().map(|on| on.iter().all(|area| area.path != path));
         match error.kind() {
             io::ErrorKind::InvalidInput | io::ErrorKind::NotFound if is_off()? => break,
+            // A signal, which is for the program: what was brought back stays so, and the rest follows.
+            io::ErrorKind::Interrupted => {}
             io::ErrorKind::InvalidInput if start.elapsed() < OTHERS_MAX => {
                 std::thread::sleep(Duration::from_millis(20));
             }

@@ -44,7 +44,7 @@ kept() { [ "$(now room_bytes)" -ge "$1" ]; }
 
 # nothing_left WHEN
 nothing_left() {
-    equal "$1 no group is left" "" "$(ls -d /sys/fs/cgroup/overdrive-page-* 2>/dev/null)"
+    equal "$1 no group is left" "" "$(ls -d /sys/fs/cgroup/overdrive-extend-* 2>/dev/null)"
     equal "$1 no swap area is on" 1 "$(wc -l </proc/swaps)"
     equal "$1 no file is left" "lost+found" "$(ls -A /mnt)"
     equal "$1 no note is left" "" "$(ls /var/lib/overdrive/swap-files)"

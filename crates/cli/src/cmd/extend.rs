@@ -69,7 +69,9 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     let on_swap = SwapRun::at(&folder.path, std::process::id());
     drop(folder);
     // Taken down first, whatever went wrong: nothing may be left behind.
-    let down = site.take_down();
+    if let Err(trouble) = site.take_down() {
+        say(&format!("{trouble:#}"));
+    }
     let status = status?;
     if let Some(why) = on_swap.as_ref().and_then(|run| run.want_of_memory(&plan.store)) {
         say(&why);
@@ -78,11 +80,16 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     if lost > 0 {
         say(&format!("{lost} pages were lost to the store; wanted another drive"));
     }
+    let mut code = exit_code(status);
     if let Some(path) = &flags.stats {
-        output::replace_file(path, &final_json(flags, &plan, status, elapsed, &counters, on_swap.as_ref())?)?;
+        let text = final_json(flags, &plan, status, elapsed, &counters, on_swap.as_ref())?;
+        if let Err(trouble) = output::replace_file(path, &text) {
+            say(&format!("{trouble:#}"));
+            // What the program says of itself goes first.
+            code = if code == 0 { 3 } else { code };
+        }
     }
-    down?;
-    Ok(Ending::Program(exit_code(status)))
+    Ok(Ending::Program(code))
 }
 
 fn say(line: &str) {
@@ -121,7 +128,8 @@ fn start_and_wait(
         }
         command.arg("--library").arg(library).arg("--settings").arg(settings);
     }
-    let mut child = command.arg("--").args(&flags.command).spawn().context("starting the program")?;
+    let started = command.arg("--").args(&flags.command).spawn();
+    let mut child = started.map_err(|error| Refused(format!("starting the program: {error}")))?;
     relay.wait(&mut child).context("waiting for the program")
 }
 
@@ -170,6 +178,12 @@ impl Site {
         };
         // Groups first: while one still has a process, so may its swap file.
         let (mut removed, stuck) = place.remove_stale();
+        for path in &stuck {
+            say(&format!(
+                "processes of a killed run go on in {}: it stays, with its swap file",
+                path.display()
+            ));
+        }
         if stuck.is_empty() {
             removed.extend(swap::remove_stale().context("/proc/swaps")?.0);
         }
@@ -183,7 +197,7 @@ impl Site {
                 "--store {folder}: no swap file of {size} there ({error}); wanted ext4, xfs or btrfs"
             ))
         })?;
-        let group = MemoryGroup::create(place, plan.dram_bytes)?;
+        let group = MemoryGroup::create_for_program(place, plan.dram_bytes)?;
         Ok(Self { group: Some(group), swap: Some(swap) })
     }
 
@@ -212,7 +226,9 @@ impl Site {
     /// Removes the group, then the swap file, and says what would not go.
     fn take_down(self) -> Result<()> {
         let group = self.group.map_or(Ok(()), |group| {
-            group.remove().context("processes of the program go on under its budget; the next run tidies up")
+            group
+                .remove()
+                .context("processes of the program go on; when they have ended, the next run tidies up")
         });
         if group.is_err() {
             // Their memory lies in the swap file: it stays as long as they do.

@@ -3,10 +3,11 @@
 //!
 //! So the program is under its budget from its first instruction, and nothing of this process needs to be.
 
-use crate::exit::Ending;
+use crate::exit::{Ending, Refused, refuse};
 use crate::flags::LaunchFlags;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -15,11 +16,12 @@ const VARIABLE: &str = "OVERDRIVE_EXTEND";
 
 /// Becomes the program.
 pub(crate) fn launch(flags: &LaunchFlags) -> Result<Ending> {
-    overdrive_sys::relay::end_with_parent().context("asking to end with who started this")?;
+    overdrive_sys::relay::end_with_parent()
+        .map_err(|error| Refused(format!("asking to end with who started this: {error}")))?;
     if let Some(group) = &flags.group {
         let members = group.join("cgroup.procs");
         std::fs::write(&members, std::process::id().to_string())
-            .with_context(|| format!("joining {}", group.display()))?;
+            .map_err(|error| Refused(format!("joining {}: {error}", group.display())))?;
     }
     let mut command = Command::new(&flags.program);
     if let Some((name, arguments)) = flags.command.split_first() {
@@ -30,7 +32,11 @@ pub(crate) fn launch(flags: &LaunchFlags) -> Result<Ending> {
         command.env(VARIABLE, settings);
     }
     let error = command.exec();
-    Err(error).with_context(|| format!("starting {}", flags.program.display()))
+    let shown = flags.program.display();
+    if error.kind() == ErrorKind::NotFound && flags.program.exists() {
+        refuse!("starting {shown}: the loader or interpreter that it names is not there");
+    }
+    refuse!("starting {shown}: {error}")
 }
 
 /// Ours first, then what was there.

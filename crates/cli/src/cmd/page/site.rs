@@ -84,12 +84,15 @@ pub(crate) struct Swept {
 }
 
 /// Removes groups and swap files of runs that were killed. The groups first: what still runs in one is ended,
-/// so that its pages need not be brought back from the swap file under the group's budget.
+/// so that its pages need not be brought back from the swap file under the group's budget. Programs of
+/// `overdrive extend` go on, and as long as one does, so do the swap files.
 pub(crate) fn sweep() -> Result<Swept> {
     let (mut removed, mut stuck) = Place::find().map(|place| place.remove_stale()).unwrap_or_default();
-    let (files, held) = swap::remove_stale().context("/proc/swaps")?;
-    removed.extend(files);
-    stuck.extend(held);
+    if stuck.is_empty() {
+        let (files, held) = swap::remove_stale().context("/proc/swaps")?;
+        removed.extend(files);
+        stuck.extend(held);
+    }
     Ok(Swept { removed, stuck })
 }
 
