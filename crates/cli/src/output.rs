@@ -3,8 +3,9 @@
 use anyhow::{Context, Result};
 use overdrive_report::record::Record;
 use overdrive_report::render::text::TextOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Prints text that ends in a newline.
 pub(crate) fn print(text: &str) -> Result<()> {
@@ -19,30 +20,32 @@ pub(crate) fn text_options() -> TextOptions {
     TextOptions { width, colour }
 }
 
-/// Replaces a file in one step, so that a reader or a crash sees the old one or the new one, whole.
+/// Replaces a file in one step, so that a reader or a crash sees the old one or the new one, whole. What is
+/// no regular file (a device, a pipe) is written to.
 pub(crate) fn replace_file(path: &Path, text: &str) -> Result<()> {
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(".part");
-    let unfinished = Path::new(&unfinished);
-    let written = std::fs::File::create(unfinished).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(unfinished, path)
-    });
-    written
-        .inspect_err(|_| drop(std::fs::remove_file(unfinished)))
-        .with_context(|| format!("writing {}", path.display()))
+    let written = if is_special(path) {
+        OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()))
+    } else {
+        let place = place_of(path);
+        unfinished_for(&place).and_then(|(unfinished, mut file)| {
+            file.write_all(text.as_bytes())
+                .and_then(|()| file.sync_all())
+                .and_then(|()| std::fs::rename(&unfinished, &place))
+                .inspect_err(|_| drop(std::fs::remove_file(&unfinished)))
+        })
+    };
+    written.with_context(|| format!("writing {}", path.display()))
 }
 
 /// Finds out whether the file of an option could be replaced, before there is anything to write to it.
 pub(crate) fn check_replaceable(option: &str, path: &Path) -> Result<()> {
-    let mut probe = path.as_os_str().to_owned();
-    probe.push(".part");
-    let probe = Path::new(&probe);
     let outcome = if path.is_dir() {
         Err(std::io::Error::from(std::io::ErrorKind::IsADirectory))
+    } else if is_special(path) {
+        // Not opened: a pipe may have no reader yet.
+        overdrive_sys::file::check_writable(path).map_err(std::io::Error::from)
     } else {
-        std::fs::File::create(probe).and_then(|_| std::fs::remove_file(probe))
+        unfinished_for(&place_of(path)).and_then(|(unfinished, _)| std::fs::remove_file(unfinished))
     };
     outcome.map_err(|error| {
         let text = format!(
@@ -53,12 +56,41 @@ pub(crate) fn check_replaceable(option: &str, path: &Path) -> Result<()> {
     })
 }
 
+/// Whether something is there that must not be replaced by a file.
+fn is_special(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|about| !about.is_file())
+}
+
+/// What a path names in the end: a link stays, and its target is replaced.
+fn place_of(path: &Path) -> PathBuf {
+    const LINKS_MAX: usize = 40;
+    let mut place = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = std::fs::read_link(&place) else { break };
+        place = place.parent().unwrap_or(Path::new("")).join(target);
+    }
+    place
+}
+
+/// A new file beside `place`, under a name that nobody else has.
+fn unfinished_for(place: &Path) -> std::io::Result<(PathBuf, File)> {
+    let mut number = 0;
+    loop {
+        let mut name = place.as_os_str().to_owned();
+        name.push(format!(".{}-{number}.part", std::process::id()));
+        let name = PathBuf::from(name);
+        match File::create_new(&name) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+            outcome => return outcome.map(|file| (name, file)),
+        }
+    }
+}
+
 /// Makes the folder for results before anything is measured, so that a typo costs nothing.
 pub(crate) fn result_folder(folder: &Path) -> Result<&Path> {
-    let probe = folder.join("record.json.part");
     std::fs::create_dir_all(folder)
-        .and_then(|()| std::fs::write(&probe, ""))
-        .and_then(|()| std::fs::remove_file(&probe))
+        .and_then(|()| unfinished_for(&folder.join("record.json")))
+        .and_then(|(probe, _)| std::fs::remove_file(probe))
         .map_err(|error| {
             crate::exit::Refused(format!("--out {}: cannot write there: {error}", folder.display()))
         })?;
@@ -88,5 +120,25 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
         assert!(replace_file(&directory.path().join("missing/record.json"), "x").is_err());
+    }
+
+    #[test]
+    fn a_device_a_link_and_a_file_of_the_users_stay_what_they_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::write(at("x.part"), "the user's").unwrap();
+        std::os::unix::fs::symlink("x", at("link")).unwrap();
+        std::os::unix::fs::symlink("/dev/null", at("null")).unwrap();
+        for text in ["made", "replaced"] {
+            check_replaceable("--stats", &at("link")).unwrap();
+            replace_file(&at("link"), text).unwrap();
+            assert_eq!(std::fs::read_to_string(at("x")).unwrap(), text);
+        }
+        assert_eq!(std::fs::read_link(at("link")).unwrap(), Path::new("x"));
+        assert_eq!(std::fs::read_to_string(at("x.part")).unwrap(), "the user's");
+        check_replaceable("--stats", &at("null")).unwrap();
+        replace_file(&at("null"), "nowhere").unwrap();
+        assert!(!std::fs::metadata(at("null")).unwrap().is_file());
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 4);
     }
 }

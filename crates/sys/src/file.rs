@@ -100,12 +100,49 @@ pub fn create_scratch(directory: &Path, caching: Caching) -> Result<File, Errno>
 /// out until it is over, and reads that were refused at once are left to a thread of the kernel's.
 ///
 /// # Errors
-/// The kernel's errno: EOPNOTSUPP or EINVAL when the file system has no unnamed files or no direct I/O.
+/// The kernel's errno: EOPNOTSUPP or EINVAL when the file system has no unnamed files or no direct I/O, EFBIG
+/// when this process may make no file so long (`ulimit -f`), for which the kernel would end it.
 pub fn create_unnamed(directory: &Path, bytes: u64) -> Result<File, Errno> {
+    if bytes > length_limit() {
+        return Err(Errno::FBIG);
+    }
     let flags = OFlags::TMPFILE | OFlags::EXCL | OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
     let file = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?;
     rustix::fs::ftruncate(&file, bytes)?;
     Ok(file.into())
+}
+
+/// The longest file that this process may write (`ulimit -f`).
+#[must_use]
+pub fn length_limit() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(u64::MAX)
+}
+
+/// Whether this user may write to what is there, without opening it.
+///
+/// # Errors
+/// The kernel's errno when not.
+pub fn check_writable(path: &Path) -> Result<(), Errno> {
+    rustix::fs::access(path, rustix::fs::Access::WRITE_OK)
+}
+
+/// The descriptor of [`lock_for_descendants`] has this number or a higher one, where programs do not look for
+/// theirs.
+const HELD_FROM: i32 = 700;
+
+/// Locks a directory (shared) for as long as this process, what it becomes, or a child of it keeps a
+/// descriptor that all of them inherit.
+///
+/// # Errors
+/// The kernel's errno: EINVAL when no descriptor may have such a number.
+pub fn lock_for_descendants(folder: &Path) -> Result<(), Errno> {
+    let opened =
+        rustix::fs::open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::fs::flock(&opened, rustix::fs::FlockOperation::NonBlockingLockShared)?;
+    let held = rustix::io::fcntl_dupfd_cloexec(&opened, HELD_FROM)?;
+    rustix::io::fcntl_setfd(&held, rustix::io::FdFlags::empty())?;
+    std::mem::forget(held);
+    Ok(())
 }
 
 /// Whether a program's file carries capabilities, which it gives to whoever runs it.
