@@ -91,6 +91,12 @@ pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// This process's effective group.
+#[must_use]
+pub fn effective_group() -> u32 {
+    rustix::process::getegid().as_raw()
+}
+
 extern "C" fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo to a handler that was installed with SA_SIGINFO.
     let sent_by_kernel = unsafe { (*info).si_code } > 0;

@@ -76,6 +76,10 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     if let Some(why) = on_swap.as_ref().and_then(|run| run.want_of_memory(&plan.store)) {
         say(&why);
     }
+    // With 2 it was not started, which was told; or it ended so by itself.
+    if matches!(plan.backend, Backend::Pager { .. }) && counters.is_empty() && status.code() != Some(2) {
+        say("the library was not loaded: nothing was limited");
+    }
     let lost: u64 = counters.iter().map(|process| process.get(Stat::Lost)).sum();
     if lost > 0 {
         say(&format!("{lost} pages were lost to the store; wanted another drive"));

@@ -1,7 +1,7 @@
 //! What is decided before the program starts: which backend, and why; or one line that says what is missing.
 
 use super::device::Device;
-use super::program::Program;
+use super::program::{Program, is_library};
 use super::store::Store;
 use crate::exit::{Refused, refuse};
 use crate::flags::{BackendFlag, CompressFlag, ExtendFlags};
@@ -216,7 +216,13 @@ fn check_kernel() -> Result<(), String> {
     }
     let file = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
     PageIo::new(file, 1, 1, 1, 1).map(drop).map_err(|error| {
-        format!("io_uring is refused ({error}); wanted kernel.io_uring_disabled=0 and no filter against it")
+        // Where the kernel still counts what a ring takes as locked memory.
+        let wanted = if error == overdrive_sys::Errno::NOMEM {
+            "a larger ulimit -l"
+        } else {
+            "kernel.io_uring_disabled=0 and no filter against it"
+        };
+        format!("io_uring is refused ({error}); wanted {wanted}")
     })
 }
 
@@ -245,7 +251,11 @@ fn library(given: Option<&Path>) -> Result<PathBuf, String> {
             own.display()
         ),
     })?;
-    let absolute = std::fs::canonicalize(found).map_err(|error| format!("{}: {error}", found.display()))?;
+    let failed = |error: std::io::Error| format!("{}: {error}", found.display());
+    let absolute = std::fs::canonicalize(found).map_err(failed)?;
+    if !is_library(&absolute).map_err(failed)? {
+        return Err(format!("{}: no library for this machine; wanted {LIBRARY}", absolute.display()));
+    }
     // The loader takes blanks and colons for separators.
     if absolute.to_string_lossy().contains([' ', ':']) {
         return Err(format!(

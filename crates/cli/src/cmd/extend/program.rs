@@ -91,10 +91,20 @@ fn foreign_rights(path: &Path) -> Option<&'static str> {
     if set & 0o4000 != 0 && about.uid() != user {
         return Some("its owner's rights (setuid)");
     }
-    if set & 0o2000 != 0 && set & 0o010 != 0 && user != 0 {
+    // Root's too: the loader compares the group.
+    if set & 0o2000 != 0 && set & 0o010 != 0 && about.gid() != overdrive_sys::relay::effective_group() {
         return Some("its group's rights (setgid)");
     }
     (user != 0 && overdrive_sys::file::has_capabilities(path)).then_some("capabilities of its file")
+}
+
+/// Whether a file can be loaded as a library into the programs that ours is built for.
+pub(crate) fn is_library(path: &Path) -> std::io::Result<bool> {
+    let mut start = Vec::new();
+    File::open(path)?.take(4096).read_to_end(&mut start)?;
+    // One that names a loader is a program, which cannot be preloaded.
+    let is_shared = number(&start, ELF_TYPE, 2) == Some(ET_DYN);
+    Ok(is_shared && Linked::read(&start) == Linked::Static)
 }
 
 /// What an ELF header tells of how a program is linked.
@@ -111,6 +121,8 @@ enum Linked {
 }
 
 /// Fields of the ELF header and of a program header (64 bits), from elf(5).
+const ELF_TYPE: usize = 16;
+const ET_DYN: u64 = 3;
 const ELF_PHOFF: usize = 32;
 const ELF_PHENTSIZE: usize = 54;
 const ELF_PHNUM: usize = 56;
@@ -193,6 +205,37 @@ mod tests {
         let mut other = elf(3, b"");
         other[18] = 8;
         assert_eq!(Linked::read(&other), Linked::OtherMachine);
+    }
+
+    #[test]
+    fn a_library_is_not_a_text_a_program_nor_another_machines() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lib.so");
+        let found = |content: &[u8]| {
+            std::fs::write(&path, content).unwrap();
+            is_library(&path).unwrap()
+        };
+        let mut library = elf(1, b"");
+        library[ELF_TYPE] = 3;
+        assert!(found(&library));
+        assert!(!found(b"hello") && !found(b"") && !found(&elf(1, b"")) && !found(&elf(3, b"/lib64/ld.so")));
+        library[18] = 8;
+        assert!(!found(&library));
+    }
+
+    #[test]
+    fn a_group_that_the_user_has_not_is_seen_for_root_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("setgid");
+        std::fs::copy("/bin/true", &path).unwrap();
+        let set = || std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o2755)).unwrap();
+        set();
+        assert_eq!(unreachable(&path).unwrap(), None, "its group is the user's own");
+        if std::os::unix::fs::chown(&path, None, Some(65_534)).is_ok() {
+            set();
+            let why = unreachable(&path).unwrap().expect("the loader ignores the library");
+            assert!(why.contains("setgid"), "{why}");
+        }
     }
 
     #[test]
