@@ -5,6 +5,7 @@ use overdrive_pager::engine::{Config, Engine, Notice, StoreFaults};
 use overdrive_pager::pool::Compress;
 use overdrive_pager::seal::Seal;
 use overdrive_pager::stats::Stats;
+use overdrive_sys::Errno;
 use overdrive_sys::affinity::{allowed_cpus, pin_current_thread};
 use overdrive_sys::file::create_unnamed;
 use overdrive_sys::parts::Parts;
@@ -135,7 +136,7 @@ impl Setup {
             Some(device) => shared_store(device, &self.dir, self.store_bytes)?,
             None => {
                 let store = create_unnamed(&self.dir, self.store_bytes);
-                (store.map_err(|error| format!("store in {}: {error}", self.dir.display()))?, None)
+                (store.map_err(|error| no_store(&self.dir, error, self.counted))?, None)
             }
         };
         let config = Config {
@@ -280,6 +281,19 @@ fn serve(mut engine: Engine, places: &Places, started: &AtomicBool) {
     let line = format!("overdrive extend: the engine failed ({outcome:?}); the program is stopped\n");
     // SAFETY: the bytes are valid for the call.
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+}
+
+/// Why no file can be made for the pages, with the remedy where it is known. The directory of a run is for
+/// the user who started it.
+fn no_store(dir: &Path, error: Errno, is_of_run: bool) -> String {
+    let wanted = match error {
+        Errno::ACCESS if is_of_run => {
+            "; the program changed its user: wanted --backend swap, or setpriv before overdrive"
+        }
+        Errno::FBIG => "; wanted ulimit -f unlimited",
+        _ => "",
+    };
+    format!("store in {}: {error}{wanted}", dir.display())
 }
 
 /// A device that `overdrive extend` holds and lets its programs open, with this process's parts of it.

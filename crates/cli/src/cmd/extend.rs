@@ -130,6 +130,7 @@ fn start_and_wait(
             let cpus: Vec<_> = plan.store.interrupted_cpus.iter().map(u32::to_string).collect();
             settings.push(format!(",avoid={}", cpus.join(":")));
         }
+        command.arg("--folder").arg(&folder.path);
         command.arg("--library").arg(library).arg("--settings").arg(settings);
     }
     let started = command.arg("--").args(&flags.command).spawn();

@@ -163,6 +163,9 @@ pub(crate) struct LaunchFlags {
     /// A control group to join first
     #[arg(long)]
     pub(crate) group: Option<PathBuf>,
+    /// The run's directory, which stays as long as a process of the run does
+    #[arg(long)]
+    pub(crate) folder: Option<PathBuf>,
     /// A library to preload
     #[arg(long)]
     pub(crate) library: Option<PathBuf>,

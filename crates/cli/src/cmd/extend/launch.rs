@@ -23,6 +23,10 @@ pub(crate) fn launch(flags: &LaunchFlags) -> Result<Ending> {
         std::fs::write(&members, std::process::id().to_string())
             .map_err(|error| Refused(format!("joining {}: {error}", group.display())))?;
     }
+    if let Some(folder) = &flags.folder {
+        // A program that closes it, or that may have too few, is seen by its counters as soon as it has some.
+        let _ = overdrive_sys::file::lock_for_descendants(folder);
+    }
     let mut command = Command::new(&flags.program);
     if let Some((name, arguments)) = flags.command.split_first() {
         command.arg0(name).args(arguments);

@@ -82,6 +82,7 @@ impl Store {
                 format_size(STORE_MIN)
             );
         }
+        check_length(&path, bytes)?;
         if let Err(error) = file::create_unnamed(&folder, 0) {
             refuse!(
                 "--store {shown}: no file for direct I/O can be made there ({error}, {}); wanted a directory that this \
@@ -113,6 +114,8 @@ impl Store {
                 format_size(STORE_MIN)
             );
         }
+        // The run's counters are files, of a few KiB.
+        check_length(&path, MIB)?;
         let folder = std::env::temp_dir();
         let absolute = std::fs::canonicalize(&folder).ok().filter(|path| path.is_dir());
         let folder = absolute.filter(|path| !path.as_os_str().as_bytes().contains(&b','));
@@ -136,6 +139,20 @@ impl Store {
     pub(crate) fn place(&self) -> &Path {
         self.device.as_deref().unwrap_or(&self.folder)
     }
+}
+
+/// Whether files may be as long as is wanted here: a process that goes beyond its limit is ended by a signal.
+fn check_length(path: &Path, bytes: u64) -> Result<()> {
+    let limit = file::length_limit();
+    if bytes > limit {
+        refuse!(
+            "--store {}: files of {} are wanted, and may have {} (ulimit -f); wanted ulimit -f unlimited",
+            path.display(),
+            format_size(bytes),
+            format_size(limit)
+        );
+    }
+    Ok(())
 }
 
 /// Splits off a size, when what follows the last colon is one, or when only the part before it exists.
@@ -193,7 +210,7 @@ fn swap_beside(disks: &[DiskFacts], areas: impl Iterator<Item = PathBuf>) -> Opt
 pub(crate) struct RunFolder {
     pub(crate) path: PathBuf,
     /// Open as long as the run lasts: by this others find it (`extend status`).
-    _open: File,
+    open: File,
 }
 
 impl RunFolder {
@@ -202,14 +219,14 @@ impl RunFolder {
         let path = folder.join(format!("{PREFIX}{}", Owner::this_process()?));
         DirBuilder::new().mode(0o700).create(&path).with_context(|| format!("making {}", path.display()))?;
         let open = File::open(&path).with_context(|| path.display().to_string())?;
-        Ok(Self { path, _open: open })
+        Ok(Self { path, open })
     }
 }
 
 impl Drop for RunFolder {
     fn drop(&mut self) {
         // A process of the run that goes on still makes its files there; the next run removes it then.
-        if !is_used(&self.path) {
+        if self.open.try_lock().is_ok() && !is_used(&self.path) {
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }
@@ -223,6 +240,7 @@ pub(crate) fn remove_stale(folder: &Path) -> Vec<PathBuf> {
         name.starts_with(PREFIX)
             && Owner::in_name(&name, PREFIX).is_some_and(|owner| !owner.is_alive())
             && path.symlink_metadata().is_ok_and(|about| about.is_dir())
+            && File::open(path).is_ok_and(|open| open.try_lock().is_ok())
             && !is_used(path)
     };
     let stale = entries.map(|entry| entry.path()).filter(is_stale);
@@ -238,16 +256,20 @@ pub(crate) fn counters_in(folder: &Path) -> Vec<(u32, PathBuf)> {
     found
 }
 
-/// Whether a process still has counters of this directory mapped.
+/// Whether a process still has counters of this directory mapped. One that may not be looked at is somebody
+/// else's, who could not open the directory: the number may be of another PID namespace.
 fn is_used(folder: &Path) -> bool {
-    counters_in(folder).iter().any(|(pid, path)| has_mapped(*pid, path))
+    counters_in(folder).iter().any(|(pid, path)| has_mapped(*pid, path) == Some(true))
 }
 
-/// Whether a process maps a file. In doubt (it may not be looked at) it does.
-pub(crate) fn has_mapped(pid: u32, path: &Path) -> bool {
+/// Whether a process maps a file; none when it may not be looked at.
+pub(crate) fn has_mapped(pid: u32, path: &Path) -> Option<bool> {
     match std::fs::read(format!("/proc/{pid}/maps")) {
-        Ok(maps) => maps.split(|&byte| byte == b'\n').any(|line| line.ends_with(path.as_os_str().as_bytes())),
-        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+        Ok(maps) => {
+            let mut lines = maps.split(|&byte| byte == b'\n');
+            Some(lines.any(|line| line.ends_with(path.as_os_str().as_bytes())))
+        }
+        Err(error) => (error.kind() != std::io::ErrorKind::PermissionDenied).then_some(false),
     }
 }
 
@@ -290,6 +312,10 @@ mod tests {
         std::fs::create_dir(&stale).unwrap();
         std::fs::write(stale.join(format!("{}.stats", u32::MAX >> 1)), "x").unwrap();
         std::fs::create_dir(folder.path().join("overdrive-extend-of-mine")).unwrap();
+        let held = File::open(&stale).unwrap();
+        held.lock_shared().unwrap();
+        assert!(remove_stale(folder.path()).is_empty(), "a process of the run goes on");
+        drop(held);
         assert_eq!(remove_stale(folder.path()), [stale]);
         assert!(own.path.exists() && folder.path().join("overdrive-extend-of-mine").exists());
         let path = own.path.clone();
