@@ -112,6 +112,9 @@ fn start_and_wait(
     if let Some(group) = &site.group {
         command.arg("--group").arg(group.path());
     }
+    if overdrive_sys::signals::pipe_was_ignored() {
+        command.arg("--ignore-pipe");
+    }
     if let Backend::Pager { library } = &plan.backend {
         let mut settings =
             OsString::from(format!("budget={},store_bytes={},dir=", plan.dram_bytes, plan.store.bytes));

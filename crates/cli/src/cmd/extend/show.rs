@@ -110,7 +110,7 @@ fn pager_table(first: &Look, second: &Look) -> String {
             text,
             "{:>7} {:<9}{:>7}{:>7}{:>7}{:>9}{:>5}{:>8}{:>8}{:>5}{:>7}",
             now.pid,
-            now.name.chars().take(9).collect::<String>(),
+            shown_name(&now.name, 9),
             short(now.get(Stat::Resident) * PAGE),
             short((now.get(Stat::Staged) + now.get(Stat::Compressed)) * PAGE),
             short(now.get(Stat::Stored) * PAGE),
@@ -126,6 +126,11 @@ fn pager_table(first: &Look, second: &Look) -> String {
     text + "\ndram, soft (evicted, still in DRAM, whole or compressed), ssd: pages now;\n\
             hit: faults that soft served; p50, p99: faults from the SSD, last second;\n\
             wait: faults that waited for room\n"
+}
+
+/// The beginning of a program's name, which may hold anything: nothing in it steers the terminal.
+pub(super) fn shown_name(name: &str, most: usize) -> String {
+    name.chars().take(most).map(|one| if one.is_control() { '?' } else { one }).collect()
 }
 
 /// Lines about what went wrong in a process; none when nothing did.
@@ -313,6 +318,14 @@ mod tests {
         }
         let none = Look { at: Instant::now(), processes: vec![], on_swap: vec![] };
         assert!(table(&none, &none).starts_with("no extended program"));
+    }
+
+    #[test]
+    fn a_name_does_not_steer_the_terminal() {
+        let (first, mut second) = looks();
+        second.processes[0].name = "a\x1b[2J\n\u{9b}".to_owned();
+        let text = table(&first, &second);
+        assert!(text.contains(" a?[2J?? ") && !text.contains('\x1b'), "{text}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::ahead::{ROOM_FILE, RoomCounter, RoomCounters};
 use super::budget::Budget;
-use super::show::{COUNTER, GAUGE, family, short};
+use super::show::{COUNTER, GAUGE, family, short, shown_name};
 use super::store::Store;
 use overdrive_base::size::format_size;
 use overdrive_sys::memory_group::{GroupCounters, counters_at};
@@ -160,7 +160,7 @@ pub(super) fn table(first: &[SwapRun], second: &[SwapRun], time: Duration) -> St
             text,
             "{:>7} {:<15}{:>7}{:>7}{:>7}{:>10}{:>10}{:>8}{:>7}",
             run.pid,
-            run.program.chars().take(15).collect::<String>(),
+            shown_name(&run.program, 15),
             size(run.group.usage_bytes),
             size(run.room_bytes()),
             size(run.group.swap_bytes),
@@ -238,6 +238,14 @@ mod tests {
         for word in ["4194303", "252M", "4.0M", "300M", "100000", " 0 ", "1.0G", "-"] {
             assert!(line.contains(word), "{word}: {line}");
         }
+    }
+
+    #[test]
+    fn a_name_does_not_steer_the_terminal() {
+        let mut run = run(1);
+        run.program = "a\x1b[2J\n".to_owned();
+        let text = table(&[], &[run], Duration::ZERO);
+        assert!(text.contains(" a?[2J? ") && !text.contains('\x1b'), "{text}");
     }
 
     #[test]
