@@ -613,7 +613,7 @@ fn a_block_device_is_shared_by_the_processes_of_a_run_and_taken_only_with_consen
 }
 
 /// A process of which only the number is known, ended with the test.
-struct Ended(u32);
+pub(crate) struct Ended(pub(crate) u32);
 
 impl Drop for Ended {
     fn drop(&mut self) {

@@ -16,6 +16,7 @@ mod extend_budget;
 mod extend_postgres;
 mod extend_programs;
 mod extend_swap;
+mod extend_trouble;
 mod help;
 mod interrupt;
 mod jobs;

@@ -46,8 +46,10 @@ impl Look {
         for (waiting, folder) in runs() {
             on_swap.extend(SwapRun::at(&folder, waiting));
             let all = processes_in(&folder);
-            let living =
-                |process: &Process| has_mapped(process.pid, &folder.join(format!("{}.stats", process.pid)));
+            let living = |process: &Process| {
+                let path = folder.join(format!("{}.stats", process.pid));
+                has_mapped(process.pid, &path).unwrap_or(true)
+            };
             processes.extend(all.into_iter().filter(living));
         }
         Self { at: Instant::now(), processes, on_swap }

@@ -1,0 +1,260 @@
+//! Memory extension when something goes wrong: before the program begins, while others still run, and at the end.
+
+use crate::extend::{Ended, assert_empty, can_page, extend, has, ready, signal, wait_for};
+use crate::support::{folder, overdrive, read, skip, swap_stays_off};
+use serde_json::Value;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Waits for a command that may hang, and ends it then.
+fn within(time: Duration, command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > time {
+            child.kill().unwrap();
+            panic!("hangs: {:?}", child.wait_with_output().unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// What is registered with the userfaultfd was unmapped while nobody read its messages, which hung for good.
+#[test]
+fn a_program_whose_engine_cannot_be_built_ends_with_a_line() {
+    const NAME: &str = "extend_trouble::a_program_whose_engine_cannot_be_built_ends_with_a_line";
+    let folder = folder();
+    let Some(_swap_is_off) = can_page(NAME, folder.path()) else { return };
+    let library = Path::new(env!("CARGO_BIN_EXE_overdrive")).with_file_name("libovermem.so");
+    let settings = format!("budget={},store_bytes=0,dir={}", 64 << 20, folder.path().display());
+    let mut program = Command::new("true");
+    program.env("LD_PRELOAD", library).env("OVERDRIVE_EXTEND", settings);
+    let (code, text, error) = read(&within(Duration::from_secs(20), &mut program));
+    assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{error}");
+    assert!(error.contains("the store is 0"), "{error}");
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_exit_code_2_and_one_line() {
+    const NAME: &str = "extend_trouble::a_program_that_cannot_be_started_is_exit_code_2_and_one_line";
+    let (store, place) = (folder(), folder());
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let program = place.path().join("program");
+    let mut content = std::fs::read("/bin/true").unwrap();
+    let (from, to) = (&b"/lib64/ld-linux-x86-64.so.2"[..], &b"/lib64/no-such-loader.so.2!"[..]);
+    let Some(at) = content.windows(from.len()).position(|part| part == from) else {
+        return skip(NAME, "this machine's programs name another loader");
+    };
+    content[at..at + to.len()].copy_from_slice(to);
+    std::fs::write(&program, content).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let words = ["--quiet", "--backend", "pager", "--dram", "64MiB"];
+    let (code, _, error) = extend(&words, store.path(), &[program.to_str().unwrap()]);
+    assert_eq!((code, error.lines().count()), (2, 1), "{error}");
+    assert!(error.contains("loader or interpreter"), "{error}");
+    assert_empty(store.path());
+}
+
+#[test]
+fn what_is_no_library_is_refused_and_one_that_limits_nothing_is_told() {
+    const NAME: &str = "extend_trouble::what_is_no_library_is_refused_and_one_that_limits_nothing_is_told";
+    let (store, place) = (folder(), folder());
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let library = place.path().join("lib.so");
+    let run = || {
+        let words = ["--quiet", "--backend", "pager", "--dram", "64MiB", "--library"];
+        extend(&[&words[..], &[library.to_str().unwrap()]].concat(), store.path(), &["true"])
+    };
+    std::fs::write(&library, "no library").unwrap();
+    let (code, _, error) = run();
+    assert!(code == 2 && error.contains("no library for this machine"), "{error}");
+    let source = place.path().join("lib.c");
+    std::fs::write(&source, "int other;\n").unwrap();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    if !built.is_ok_and(|status| status.success()) {
+        return skip(NAME, "no C compiler");
+    }
+    let (code, _, error) = run();
+    assert!(code == 0 && error.contains("not loaded: nothing was limited"), "{error}");
+    // Root's programs too: the loader ignores the library when the group changes.
+    let program = place.path().join("setgid");
+    std::fs::copy("/bin/true", &program).unwrap();
+    if std::os::unix::fs::chown(&program, None, Some(65_534)).is_err() {
+        return skip(NAME, "needs root to give a file to another group");
+    }
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o2755)).unwrap();
+    let words = ["--backend", "pager", "--dram", "64MiB"];
+    let (code, _, error) = extend(&words, store.path(), &[program.to_str().unwrap()]);
+    assert!(code == 2 && error.contains("setgid"), "{error}");
+    assert_empty(store.path());
+}
+
+#[test]
+fn limits_that_would_end_the_program_without_a_word_are_refused_with_the_remedy() {
+    const NAME: &str =
+        "extend_trouble::limits_that_would_end_the_program_without_a_word_are_refused_with_the_remedy";
+    let store = folder();
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let run = |limits: &str, backend: &str| {
+        let script = format!(
+            "{limits}; exec {} extend --quiet --backend {backend} --dram 64MiB --store {}:256MiB -- true",
+            env!("CARGO_BIN_EXE_overdrive"),
+            store.path().display()
+        );
+        let (code, _, error) = read(&Command::new("sh").args(["-c", &script]).output().unwrap());
+        assert_eq!((code, error.lines().count()), (2, 1), "{limits} {backend}: {error}");
+        error
+    };
+    for backend in ["pager", "swap"] {
+        assert!(run("ulimit -f 1000", backend).contains("wanted ulimit -f unlimited"));
+    }
+    // The library looks for itself.
+    let library = Path::new(env!("CARGO_BIN_EXE_overdrive")).with_file_name("libovermem.so");
+    let settings = format!("budget={},store_bytes={},dir=/var/tmp", 64 << 20, 256 << 20);
+    let mut program = Command::new("sh");
+    program.args(["-c", "ulimit -f 1000; exec env LD_PRELOAD=\"$0\" true"]).arg(library);
+    let (code, _, error) = read(&program.env("OVERDRIVE_EXTEND", settings).output().unwrap());
+    assert!(code == 2 && error.contains("wanted ulimit -f unlimited"), "{code}: {error}");
+    assert_empty(store.path());
+}
+
+#[test]
+fn counters_go_into_a_pipe_and_what_cannot_be_written_leaves_the_programs_own_code() {
+    const NAME: &str =
+        "extend_trouble::counters_go_into_a_pipe_and_what_cannot_be_written_leaves_the_programs_own_code";
+    let (store, place) = (folder(), folder());
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let pipe = place.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = Command::new("cat").arg(&pipe).stdout(Stdio::piped()).spawn().unwrap();
+    let words = ["--quiet", "--backend", "pager", "--dram", "64MiB", "--stats"];
+    let run = |stats: &Path, script: &str| {
+        let words = [&words[..], &[stats.to_str().unwrap()]].concat();
+        extend(&words, store.path(), &["sh", "-c", script])
+    };
+    let (code, _, error) = run(&pipe, "exit 5");
+    assert_eq!((code, error.as_str()), (5, ""));
+    let counters: Value = serde_json::from_slice(&reader.wait_with_output().unwrap().stdout).unwrap();
+    assert_eq!(counters["exit_code"], 5);
+    assert!(std::fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    for (script, wanted) in [("exit 0", 3), ("exit 5", 5)] {
+        let gone = place.path().join("gone");
+        std::fs::create_dir(&gone).unwrap();
+        let script = format!("rmdir {}; {script}", gone.display());
+        let (code, _, error) = run(&gone.join("stats"), &script);
+        assert!(code == wanted && error.contains("writing "), "{code}: {error}");
+    }
+}
+
+/// Its directory was removed under it.
+#[test]
+fn a_child_that_starts_when_the_program_has_ended_finds_the_runs_directory() {
+    const NAME: &str =
+        "extend_trouble::a_child_that_starts_when_the_program_has_ended_finds_the_runs_directory";
+    let Some((store, place, _swap_is_off)) = ready(NAME, "python3") else { return };
+    let (go, note) = (place.path().join("go"), place.path().join("note"));
+    let script = "(while [ ! -e \"$0\" ]; do sleep 0.05; done
+         python3 -c 'print(sum(bytes(90 << 20)))' > \"$1.new\" 2>&1; mv \"$1.new\" \"$1\") \
+         < /dev/null > /dev/null 2>&1 & exit 5";
+    let words = ["--quiet", "--backend", "pager", "--dram", "64MiB"];
+    let command = ["sh", "-c", script, go.to_str().unwrap(), note.to_str().unwrap()];
+    let (code, _, error) = extend(&words, store.path(), &command);
+    assert_eq!(code, 5, "{error}");
+    std::fs::write(&go, "").unwrap();
+    wait_for(&note);
+    assert_eq!(std::fs::read_to_string(&note).unwrap(), "0\n");
+    let begun = Instant::now();
+    while std::fs::read_dir(store.path()).unwrap().count() > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the directory stays");
+        assert_eq!(extend(&words, store.path(), &["true"]).0, 0);
+    }
+}
+
+#[test]
+fn the_program_finds_sigpipe_as_it_was() {
+    const NAME: &str = "extend_trouble::the_program_finds_sigpipe_as_it_was";
+    let store = folder();
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    for (before, ignored) in [("trap '' PIPE;", true), ("", false)] {
+        let script = format!(
+            "{before} exec {} extend --quiet --backend pager --dram 64MiB --store {} -- grep SigIgn /proc/self/status",
+            env!("CARGO_BIN_EXE_overdrive"),
+            store.path().display()
+        );
+        // A test has it ignored itself; a command does not.
+        let (code, text, error) = read(&Command::new("sh").args(["-c", &script]).output().unwrap());
+        assert_eq!(code, 0, "{error}");
+        let mask = u64::from_str_radix(text.split_whitespace().nth(1).unwrap(), 16).unwrap();
+        assert_eq!(mask >> 12 & 1 == 1, ignored, "{text}");
+    }
+}
+
+fn on_swap(store: &Path, command: &[&str]) -> (i32, String, String) {
+    let place = PathBuf::from(format!("{}:256MiB", store.display()));
+    extend(&["--quiet", "--backend", "swap", "--dram", "64MiB"], &place, command)
+}
+
+/// A later run killed them, and the first waited for half a minute and then had an exit code of its own.
+#[test]
+fn what_a_program_on_swap_leaves_running_goes_on() {
+    const NAME: &str = "extend_trouble::what_a_program_on_swap_leaves_running_goes_on";
+    let (store, place) = (folder(), folder());
+    if !has(NAME, "setsid") {
+        return;
+    }
+    let (code, _, error) = on_swap(store.path(), &["true"]);
+    if code == 2 {
+        return skip(NAME, error.trim());
+    }
+    let note = place.path().join("note");
+    let script = "setsid sleep 300 < /dev/null > /dev/null 2>&1 & echo $! > \"$0\"; exit 5";
+    let begun = Instant::now();
+    let (code, _, error) = on_swap(store.path(), &["sh", "-c", script, note.to_str().unwrap()]);
+    assert!(code == 5 && error.contains("go on"), "{code}: {error}");
+    assert!(begun.elapsed() < Duration::from_secs(15), "it waited for what does not end");
+    let pid: u32 = std::fs::read_to_string(&note).unwrap().trim().parse().unwrap();
+    let left = Ended(pid);
+    let (code, _, error) = on_swap(store.path(), &["true"]);
+    assert!(code == 0 && error.contains("go on in"), "{code}: {error}");
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it was killed");
+    assert!(!state.contains(") Z "), "{state}");
+    drop(left);
+    let begun = Instant::now();
+    while std::fs::read_dir(store.path()).unwrap().count() > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the swap file stays");
+        on_swap(store.path(), &["true"]);
+    }
+}
+
+/// Shared memory that the program leaves behind is brought back while its swap file is turned off, which takes a
+/// while; a signal ended that.
+#[test]
+fn signals_while_swap_is_taken_down_leave_none_on() {
+    const NAME: &str = "extend_trouble::signals_while_swap_is_taken_down_leave_none_on";
+    let (store, place) = (folder(), folder());
+    let (code, _, error) = on_swap(store.path(), &["true"]);
+    if code == 2 {
+        return skip(NAME, error.trim());
+    }
+    let Ok(shared) = tempfile::tempdir_in("/dev/shm") else { return skip(NAME, "no /dev/shm") };
+    let note = place.path().join("note");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_overdrive"));
+    run.args(["extend", "--quiet", "--backend", "swap", "--dram", "64MiB", "--store"]);
+    run.arg(format!("{}:256MiB", store.path().display())).args(["--", "sh", "-c"]);
+    run.arg("head -c 200M /dev/urandom > \"$0\"; : > \"$1\"").arg(shared.path().join("file")).arg(&note);
+    let mut run = run.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for(&note);
+    let begun = Instant::now();
+    while run.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "it does not end");
+        signal(run.id(), "USR1");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let areas = std::fs::read_to_string("/proc/swaps").unwrap();
+    assert!(!areas.contains(store.path().to_str().unwrap()), "{areas}");
+    assert_empty(store.path());
+}
