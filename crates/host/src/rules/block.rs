@@ -36,7 +36,7 @@ pub(super) const RULES: &[Rule] = &[
               merge; sequential and buffered work does and should keep 0.",
         source: KERNEL_QUEUE,
         effect: "a little CPU per I/O in random work",
-        risk: Risk::Safe,
+        risk: Risk::SideEffects,
         verified: true,
         judge: nomerges,
     },
@@ -77,7 +77,7 @@ pub(super) const RULES: &[Rule] = &[
               and RAID disks often say so wrongly.",
         source: "kernel: Documentation/ABI/stable/sysfs-block; mm/swapfile.c, block/blk-wbt.c in 6.12",
         effect: "right defaults for throttling and swap",
-        risk: Risk::Safe,
+        risk: Risk::SideEffects,
         verified: true,
         judge: rotational,
     },
@@ -103,7 +103,7 @@ pub(super) const RULES: &[Rule] = &[
               wants it large; O_DIRECT does not use it.",
         source: "kernel: Documentation/ABI/stable/sysfs-block (read_ahead_kb)",
         effect: "none for O_DIRECT; for mapped random reads, up to the ratio of read-ahead to 4 KiB",
-        risk: Risk::Safe,
+        risk: Risk::SideEffects,
         verified: true,
         judge: read_ahead,
     },
@@ -205,6 +205,17 @@ fn set<T>(
         .undo(format!("echo {old} > {file}"))
 }
 
+/// What is said of a setting that is right for a disk that rotates; none when the disk counts as flash.
+///
+/// An NVMe drive and a guest's disk are flash whatever they say of themselves. Of any other the kernel's word
+/// is taken: sorted, merged and large requests are what such a disk lives on.
+fn left_to_rotate<T>(host: &HostFacts, disk: &DiskFacts, fact: &Fact<T>, value: &str) -> Option<Judgement> {
+    let rotates = &disk.block.queue.rotational;
+    let counts = disk.nvme.is_none() && host.hypervisor.is_guest() != Some(true);
+    (counts && rotates.get() == Some(true))
+        .then(|| Judgement::ok(format!("{value}, left: the disk is said to rotate")).seen(fact).seen(rotates))
+}
+
 /// Judges each disk by one attribute that it may lack.
 fn by_attribute<T>(
     target: &TargetFacts,
@@ -230,6 +241,9 @@ fn scheduler(host: &HostFacts, target: &TargetFacts) -> Judgement {
             if active == "none" {
                 return Judgement::ok(format!("none{dead}")).seen(fact);
             }
+            if let Some(left) = left_to_rotate(host, disk, fact, active) {
+                return left;
+            }
             if !choice.available.iter().any(|name| name == "none") {
                 return Judgement::advice(format!("{active}, and none is not offered{dead}")).seen(fact);
             }
@@ -244,13 +258,16 @@ fn scheduler(host: &HostFacts, target: &TargetFacts) -> Judgement {
     )
 }
 
-fn nomerges(_: &HostFacts, target: &TargetFacts) -> Judgement {
+fn nomerges(host: &HostFacts, target: &TargetFacts) -> Judgement {
     by_attribute(
         target,
         |disk| &disk.block.queue.nomerges,
         |disk, fact, &value| match value {
             2 => Judgement::ok("2: no search").seen(fact),
             other => {
+                if let Some(left) = left_to_rotate(host, disk, fact, &other.to_string()) {
+                    return left;
+                }
                 let how = if other == 0 { "every request is compared" } else { "simple comparisons only" };
                 let judgement = Judgement::advice(format!(
                     "{other}: {how}; 2 saves that in random runs, keep 0 for sequential"
@@ -323,16 +340,21 @@ fn rotational(host: &HostFacts, target: &TargetFacts) -> Judgement {
                 (None, Some(true)) => {
                     Judgement::advice("a virtual disk said to rotate: wrong if its host keeps it on flash")
                 }
-                (None, _) => Judgement::advice(
-                    "said to rotate: wrong if it is flash, behind a RAID controller for one",
-                ),
+                // Whether it does only people can tell, and the other settings of the queue follow from it.
+                (None, _) => {
+                    return Judgement::advice(
+                        "said to rotate: wrong if it is flash, behind a RAID controller for one",
+                    )
+                    .seen(fact)
+                    .fix("", format!("if it is flash: {}", udev(disk.name(), "queue/rotational", "0")));
+                }
             };
             set(judgement, disk, "rotational", fact, "1", "0")
         },
     )
 }
 
-fn wbt(_: &HostFacts, target: &TargetFacts) -> Judgement {
+fn wbt(host: &HostFacts, target: &TargetFacts) -> Judgement {
     each_disk(target, |disk| {
         let fact = &disk.block.queue.wbt_lat_usec;
         if fact.errno() == Some(EINVAL) {
@@ -344,6 +366,9 @@ fn wbt(_: &HostFacts, target: &TargetFacts) -> Judgement {
             Err(judgement) => *judgement,
             Ok(0) => Judgement::ok("off").seen(fact),
             Ok(&target_us) => {
+                if let Some(left) = left_to_rotate(host, disk, fact, &target_us.to_string()) {
+                    return left;
+                }
                 let judgement = Judgement::advice(format!(
                     "buffered writers are held back when reads take longer than {target_us} us; O_DIRECT \
                      is not"
@@ -354,13 +379,16 @@ fn wbt(_: &HostFacts, target: &TargetFacts) -> Judgement {
     })
 }
 
-fn read_ahead(_: &HostFacts, target: &TargetFacts) -> Judgement {
+fn read_ahead(host: &HostFacts, target: &TargetFacts) -> Judgement {
     by_attribute(
         target,
         |disk| &disk.block.queue.read_ahead_kb,
         |disk, fact, &kib| {
             if kib <= READ_AHEAD_KB_MAX {
                 return Judgement::ok(format!("{kib} KiB")).seen(fact);
+            }
+            if let Some(left) = left_to_rotate(host, disk, fact, &format!("{kib} KiB")) {
+                return left;
             }
             let judgement = Judgement::advice(format!(
                 "{kib} KiB: good for streaming, not for mapped or buffered random reads"

@@ -115,7 +115,7 @@ pub(super) const RULES: &[Rule] = &[
               the fault. Its pool parameter and two of its pools are gone from newer kernels.",
         source: "kernel: Documentation/admin-guide/mm/zswap.rst; commit 5c3f8be0c6b1",
         effect: "off: the fault is the drive's latency; on: fewer writes to the drive",
-        risk: Risk::Safe,
+        risk: Risk::SideEffects,
         verified: true,
         judge: |host, _| settle(zswap(host)),
     },

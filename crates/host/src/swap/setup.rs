@@ -221,7 +221,7 @@ impl Setup {
                 true => ("Y", "pages are compressed in memory first: fewer writes, and time in the fault"),
                 false => ("N", "pages go straight to the drive: the fault costs what the drive costs"),
             };
-            self.set(root, ZSWAP, value, ("swap-zswap", Risk::Safe), why)?;
+            self.set(root, ZSWAP, value, ("swap-zswap", Risk::SideEffects), why)?;
         }
         let QueueWish { nomerges, max_sectors_kb, nr_requests } = wish.queue;
         for disk in places.iter().filter_map(|place| place.audit.target.disks.first()) {
@@ -231,7 +231,7 @@ impl Setup {
                     0 => "pages that are swapped out side by side go in one request",
                     _ => "saves the search for a neighbour; pages swapped out side by side go one by one",
                 };
-                let rule = ("block-nomerges", Risk::Safe);
+                let rule = ("block-nomerges", Risk::SideEffects);
                 self.set(root, &file("nomerges"), &mode.to_string(), rule, why)?;
             }
             if let Some(wanted) = max_sectors_kb {

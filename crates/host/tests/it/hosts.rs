@@ -233,6 +233,44 @@ fn encrypted_swap_on_a_drive_behind_vmd() {
     }
 }
 
+/// A disk with the kernel's defaults for one that rotates, on a processor with these flags.
+fn disk_that_rotates(flags: &str) -> overdrive_host::Root {
+    let folder = "/sys/devices/pci0000:00/host0/block/sda";
+    overdrive_host::Root::from_capture(&format!(
+        "/proc/cpuinfo |\n|flags : {flags}\n{folder}/dev = 8:0\n{folder}/size = 1000000\n\
+         {folder}/queue/rotational = 1\n{folder}/queue/scheduler = none [mq-deadline]\n\
+         {folder}/queue/nomerges = 0\n{folder}/queue/wbt_lat_usec = 75000\n\
+         {folder}/queue/read_ahead_kb = 4096\n/sys/module/zswap/parameters/enabled = Y\n\
+         /sys/kernel/tracing/current_tracer = function\n/sys/block/sda -> ../devices/pci0000:00/host0/block/sda\n\
+         /sys/class/block/sda -> ../../devices/pci0000:00/host0/block/sda\n\
+         /sys/dev/block/8:0 -> ../../devices/pci0000:00/host0/block/sda\n"
+    ))
+    .unwrap()
+}
+
+#[test]
+fn a_rotating_disk_is_left_as_it_is_and_what_may_be_wanted_is_not_class_a() {
+    use overdrive_host::change::plan::{Plan, Wanted};
+    use overdrive_host::finding::Risk;
+    let planned = |flags: &str, class_max| {
+        let root = disk_that_rotates(flags);
+        let host = HostFacts::read(&root, Duration::ZERO);
+        let target = TargetFacts::trace(&root, &device("/dev/sda", "8:0", 512_000_000)).unwrap();
+        let findings = rules::audit_for(Profile::Any, &host, &target);
+        let plan = Plan::of(&findings, &root, &Wanted { rules: None, class_max });
+        let names = plan.changes.iter().map(|change| change.path.rsplit('/').next().unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(planned("fpu", Risk::Safe), [""; 0]);
+    assert_eq!(planned("fpu", Risk::SideEffects), ["enabled", "current_tracer"]);
+    // In a guest the disk's word counts for nothing; what helps some work only is asked for.
+    assert_eq!(planned("fpu hypervisor", Risk::Safe), ["scheduler", "wbt_lat_usec"]);
+    let all = planned("fpu hypervisor", Risk::SideEffects);
+    for name in ["rotational", "nomerges", "read_ahead_kb", "current_tracer", "enabled"] {
+        assert!(all.iter().any(|planned| planned == name), "{name}: {all:?}");
+    }
+}
+
 #[test]
 fn a_host_that_tells_nothing_is_not_judged() {
     let root = overdrive_host::Root::from_capture("").unwrap();

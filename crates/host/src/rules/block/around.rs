@@ -68,7 +68,7 @@ pub(in super::super) const RULES: &[Rule] = &[
         why: "A forgotten tracer taxes every request.",
         source: "kernel: Documentation/trace/ftrace.rst",
         effect: "0.1 to 0.5 us a probe for each request (figures of others, not verified)",
-        risk: Risk::Safe,
+        risk: Risk::SideEffects,
         verified: true,
         judge: |host, target| settle(traces(host, target)),
     },
