@@ -216,45 +216,60 @@ const CLASSES: [&str; 2] = ["/sys/block", "/sys/class/nvme"];
 
 /// The device that an attribute belongs to.
 pub(crate) fn device_of(root: &Root, path: &str) -> Option<Device> {
-    let class =
-        CLASSES.iter().find(|class| path.strip_prefix(*class).is_some_and(|rest| rest.starts_with('/')))?;
+    let class = class_of(path)?;
     let name = path[class.len() + 1..].split('/').next()?;
     let folder = format!("{class}/{name}");
-    let id = identity(root, &folder)?;
+    let known_by = identities(root, &folder)?;
+    let id = known_by.into_iter().find(|id| owners(root, class, id).len() == 1)?;
     Some(Device { folder, id })
 }
 
-/// What a device is known by, whatever its name.
-fn identity(root: &Root, folder: &str) -> Option<String> {
+fn class_of(path: &str) -> Option<&'static str> {
+    let holds = |class: &&str| path.strip_prefix(*class).is_some_and(|rest| rest.starts_with('/'));
+    CLASSES.into_iter().find(holds)
+}
+
+/// What a device is known by, whatever its name; and the same with its place, where another says it too.
+fn identities(root: &Root, folder: &str) -> Option<[String; 2]> {
+    let real = root.resolve(folder).value()?.clone();
+    let own = identity(root, folder, &real);
+    let placed = format!("at:{real}:{own}");
+    Some([own, placed])
+}
+
+fn identity(root: &Root, folder: &str, real: &str) -> String {
     for (kind, file) in
         [("wwid", "wwid"), ("wwid", "device/wwid"), ("serial", "serial"), ("serial", "device/serial")]
     {
         if let Some(text) = root.text(&format!("{folder}/{file}")).value().filter(|text| !text.is_empty()) {
             // Attributes of the device below cannot be matched by the same udev key: kept apart.
             let kind = if file.contains('/') { format!("device-{kind}") } else { kind.to_owned() };
-            return Some(format!("{kind}:{text}"));
+            return format!("{kind}:{text}");
         }
     }
-    let real = root.resolve(folder);
-    let real = real.value()?;
     let is_virtual = real.starts_with("/sys/devices/virtual/");
-    let place = if is_virtual {
-        real.as_str()
-    } else {
-        real.rsplit_once('/').map_or(real.as_str(), |(above, _)| above)
-    };
-    Some(format!("path:{place}"))
+    let place = if is_virtual { real } else { real.rsplit_once('/').map_or(real, |(above, _)| above) };
+    format!("path:{place}")
 }
 
-/// Where a device is now: under its old name if that is still it, else wherever its identity is found.
-pub(super) fn locate(root: &Root, device: &Device) -> Option<String> {
-    let is_it = |folder: &str| identity(root, folder).as_deref() == Some(&device.id);
-    if is_it(&device.folder) {
-        return Some(device.folder.clone());
-    }
-    let class = CLASSES.iter().find(|class| device.folder.starts_with(*class))?;
+/// The folders of the class whose device is known by this. The hidden paths to an NVMe drive of several say
+/// what the drive says, and are not meant.
+fn owners(root: &Root, class: &str, id: &str) -> Vec<String> {
     let names = root.list(class).value().cloned().unwrap_or_default();
-    names.iter().map(|name| format!("{class}/{name}")).find(|folder| is_it(folder))
+    let folders = names.iter().map(|name| format!("{class}/{name}"));
+    let is_hidden = |folder: &str| root.text(&format!("{folder}/hidden")).value().is_some_and(|it| it == "1");
+    let is_its = |folder: &String| {
+        identities(root, folder).is_some_and(|known_by| known_by.iter().any(|known| known == id))
+            && !is_hidden(folder)
+    };
+    folders.filter(is_its).collect()
+}
+
+/// Where a device is now, under whatever name; none when it is not there, or when more than one could be it.
+pub(super) fn locate(root: &Root, device: &Device) -> Option<String> {
+    let mut found = owners(root, class_of(&device.folder)?, &device.id);
+    let one = found.pop()?;
+    found.is_empty().then_some(one)
 }
 
 #[cfg(test)]
@@ -319,5 +334,43 @@ mod tests {
         assert_eq!(locate(&before, &device).unwrap(), "/sys/block/nvme0n1");
         assert_eq!(locate(&after, &device).unwrap(), "/sys/block/nvme1n1");
         assert_eq!(locate(&Root::from_capture("").unwrap(), &device), None);
+    }
+    /// Two disks that say the same serial, at these places.
+    fn twins(places: [&str; 2]) -> Root {
+        let disk = |(name, place): (&str, &str)| {
+            format!(
+                "/sys/devices/{place}/{name}/serial = same\n/sys/devices/{place}/{name}/queue/nomerges = 0\n\
+                 /sys/block/{name} -> ../devices/{place}/{name}\n"
+            )
+        };
+        Root::from_capture(&["vda", "vdb"].into_iter().zip(places).map(disk).collect::<String>()).unwrap()
+    }
+
+    #[test]
+    fn two_disks_of_one_serial_are_told_apart_or_left_alone() {
+        let root = twins(["pci/1", "pci/2"]);
+        let of = |name: &str| device_of(&root, &format!("/sys/block/{name}/queue/nomerges")).unwrap();
+        let (one, other) = (of("vda"), of("vdb"));
+        assert_ne!(one.id, other.id);
+        assert_eq!(locate(&root, &one).as_deref(), Some("/sys/block/vda"));
+        assert_eq!(locate(&root, &other).as_deref(), Some("/sys/block/vdb"));
+        // Their names changed places: neither is where it was, so neither is written to.
+        let swapped = twins(["pci/2", "pci/1"]);
+        assert_eq!((locate(&swapped, &one), locate(&swapped, &other)), (None, None));
+        // A journal from when there was one, or from before they were told apart.
+        let alone = Device { folder: "/sys/block/vda".to_owned(), id: "serial:same".to_owned() };
+        assert_eq!(locate(&root, &alone), None);
+    }
+
+    #[test]
+    fn the_hidden_paths_to_a_drive_are_not_another_drive() {
+        let root = Root::from_capture(
+            "/sys/block/nvme0n1/wwid = eui.01\n/sys/block/nvme0c0n1/wwid = eui.01\n\
+             /sys/block/nvme0c0n1/hidden = 1\n",
+        )
+        .unwrap();
+        let device = device_of(&root, "/sys/block/nvme0n1/queue/scheduler").unwrap();
+        assert_eq!(device.id, "wwid:eui.01");
+        assert_eq!(locate(&root, &device).as_deref(), Some("/sys/block/nvme0n1"));
     }
 }
