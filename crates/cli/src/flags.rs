@@ -402,7 +402,7 @@ pub(crate) struct AuditFlags {
     #[arg(long)]
     pub(crate) json: bool,
     /// Explain one rule: what it looks at, why, and what it found here
-    #[arg(long, value_name = "RULE")]
+    #[arg(long, value_name = "RULE", conflicts_with = "json")]
     pub(crate) explain: Option<String>,
 }
 

@@ -6,6 +6,7 @@
 //! - [`machine`] decides, without any I/O, what comes next for a change; [`driver`] does it on a [`system`].
 //! - [`swap`] gives swap spaces and areas the words in which they are planned, journaled and compared.
 //! - [`persist`] turns changes into configuration files of our own, which are changes like any other.
+//! - [`rehearsal`] lets undo say beforehand what it would do.
 //! - [`busy`] says why a disk's queue should be left alone now.
 //!
 //! [`fake`] is a host in memory that refuses, rounds, fills up and dies on demand; it ships, for tests.
@@ -17,6 +18,7 @@ pub mod journal;
 pub mod machine;
 pub mod persist;
 pub mod plan;
+pub mod rehearsal;
 pub mod shell;
 pub mod state;
 pub mod swap;

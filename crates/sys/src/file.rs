@@ -39,6 +39,13 @@ pub enum Caching {
     Buffered,
 }
 
+/// Flags for opening a file of one's own, so that nobody leads elsewhere or keeps waiting who put a link or a
+/// pipe in its place. What was opened is still to be asked whether it is a file.
+#[must_use]
+pub fn own_file_flags() -> i32 {
+    (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
+}
+
 /// Opens a target for reading.
 ///
 /// # Errors

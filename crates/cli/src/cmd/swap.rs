@@ -5,8 +5,8 @@ mod show;
 mod status;
 
 use crate::cmd::page::site;
-use crate::cmd::tune::standing::{Which, take_back};
-use crate::cmd::tune::{driven, hold_back, occasion, state_folder};
+use crate::cmd::tune::standing::{How, Which, take_back};
+use crate::cmd::tune::{driven, hold_back, occasion, state_folder, tell_set_aside};
 use crate::exit::{Ending, Refused, refuse};
 use crate::flags::{OnOff, SwapCommand, SwapFlags, SwapOffFlags, SwapOnFlags, SwapPlanFlags, SwapWishFlags};
 use crate::output;
@@ -110,11 +110,13 @@ fn on(flags: &SwapOnFlags) -> Result<Ending> {
             "swap on: turning swap on needs root; nothing was touched (--dry-run shows what it would do)"
         );
     }
-    let folder = state_folder(&flags.state, Path::new("/"));
+    let folder = state_folder(&flags.state, Path::new("/"))?;
     let mut system = HostSystem::open(Path::new("/"), &folder).map_err(|error| Refused(error.to_string()))?;
     consents.into_iter().for_each(|consent| system.consent(consent));
-    let mut driver = Driver::new(&mut system, occasion(Path::new("/")))?.with_purpose(RULE);
+    let driver = Driver::new(&mut system, occasion(Path::new("/"))).map_err(driven)?;
+    let mut driver = driver.with_purpose(RULE);
     let (set, outcomes) = driver.apply(&setup.plan.changes).map_err(driven)?;
+    tell_set_aside(&driver);
     let rows: Vec<_> = setup.plan.changes.iter().zip(&outcomes).collect();
     if let Some((change, outcome)) =
         rows.iter().find(|(change, outcome)| change.kind.is_swap() && !outcome.is_good())
@@ -157,11 +159,11 @@ fn off(flags: &SwapOffFlags) -> Result<Ending> {
         return site::clean_stale(flags.json);
     }
     let root = Path::new("/");
-    let folder = state_folder(&flags.state, root);
+    let folder = state_folder(&flags.state, root)?;
     let journal = HostSystem::look(root, &folder).map_err(|error| Refused(error.to_string()))?;
     if journal.is_none() {
         show::nothing(flags.json)?;
         return Ok(Ending::Done);
     }
-    take_back(root, &folder, Which::Swap, flags.json)
+    take_back(root, &folder, Which::Swap, How { is_rehearsal: false, as_json: flags.json })
 }

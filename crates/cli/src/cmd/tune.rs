@@ -10,7 +10,7 @@ use anyhow::Result;
 use overdrive_host::change::driver::{DriveError, Driver, Occasion};
 use overdrive_host::change::machine::Applied;
 use overdrive_host::change::plan::{Left, Plan, Wanted};
-use overdrive_host::change::system::HostSystem;
+use overdrive_host::change::system::{self, HostSystem};
 use overdrive_host::change::{Change, Kind, busy, meaning, persist, shell, swap as swap_words};
 use overdrive_host::facts::describe_errno;
 use overdrive_host::finding::Risk;
@@ -34,8 +34,16 @@ pub(crate) fn tune(flags: &TuneFlags) -> Result<Ending> {
 }
 
 /// Where the journal is: the folder named, else the usual one below the root.
-pub(crate) fn state_folder(flags: &StateFlags, root: &Path) -> PathBuf {
-    flags.state.clone().unwrap_or_else(|| root.join("var/lib/overdrive"))
+pub(crate) fn state_folder(flags: &StateFlags, root: &Path) -> Result<PathBuf> {
+    let usual = || system::state_folder(root).map_err(|error| Refused(error.to_string()).into());
+    flags.state.clone().map_or_else(usual, Ok)
+}
+
+/// Says that a damaged journal, of which nothing stood any more, was kept under another name.
+pub(crate) fn tell_set_aside(driver: &Driver<'_>) {
+    if let Some(path) = driver.set_aside() {
+        eprintln!("the journal was damaged and nothing it knows of stands: kept as {path}, a new one begun");
+    }
 }
 
 /// What the user can mend is a refusal; a journal that cannot be read or written is the system's failure.
@@ -83,11 +91,14 @@ fn make(choice: &ChoiceFlags) -> Result<(Plan, Vec<String>)> {
     };
     let mut plan = Plan::of(&audit.findings, &root, &Wanted { rules: choice.rules.clone(), class_max });
     if choice.persist {
-        let state = state_folder(&choice.state, &choice.scope.root);
+        let state = state_folder(&choice.state, &choice.scope.root)?;
         let system =
             HostSystem::look(&choice.scope.root, &state).map_err(|error| Refused(error.to_string()))?;
         let set = match system {
-            Some(mut system) => Driver::new(&mut system, occasion(&choice.scope.root))?.state().next_set(),
+            Some(mut system) => {
+                let here = occasion(&choice.scope.root);
+                Driver::new(&mut system, here).map_err(driven)?.state().next_set()
+            }
             None => 1,
         };
         plan.changes.extend(persist::files(&plan.changes, set));
@@ -182,11 +193,12 @@ fn apply(flags: &ApplyFlags) -> Result<Ending> {
         show(&plan, choice.json)?;
         return Ok(if held_back.is_empty() { Ending::Done } else { Ending::BadVerdict });
     }
-    let state = state_folder(&choice.state, &choice.scope.root);
+    let state = state_folder(&choice.state, &choice.scope.root)?;
     let mut system =
         HostSystem::open(&choice.scope.root, &state).map_err(|error| Refused(error.to_string()))?;
-    let (set, outcomes) =
-        Driver::new(&mut system, occasion(&choice.scope.root))?.apply(&plan.changes).map_err(driven)?;
+    let mut driver = Driver::new(&mut system, occasion(&choice.scope.root)).map_err(driven)?;
+    let (set, outcomes) = driver.apply(&plan.changes).map_err(driven)?;
+    tell_set_aside(&driver);
     let is_good = held_back.is_empty() && outcomes.iter().all(Applied::is_good);
     if choice.json {
         let rows = plan.changes.iter().zip(&outcomes).map(|(change, outcome)| {

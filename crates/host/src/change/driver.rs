@@ -16,11 +16,17 @@ pub enum DriveError {
     #[error("the journal cannot be read: {}; nothing was changed", describe_errno(*.0))]
     Read(i32),
     /// The journal cannot be written: the next write would not be known to undo.
-    #[error("the journal cannot be written: {}; nothing was changed from there on", describe_errno(*.0))]
+    #[error("the journal cannot be written: {}{}; nothing was changed from there on", describe_errno(*.0), room(*.0))]
     Write(i32),
     /// Lines of the journal are damaged.
     #[error("the journal is damaged ({0}); undo what it still knows before anything new is applied")]
     Damaged(Damage),
+    /// The journal's file holds something else.
+    #[error("journal.jsonl holds no journal of Overdrive's; wanted its own file or none; nothing was changed")]
+    NoJournal,
+    /// A set of another host.
+    #[error("set {0} was made on another host (machine-id differs); wanted the journal of this one")]
+    Foreign(u64),
     /// No such set.
     #[error("there is no set {0} in the journal; wanted one that overdrive tune status lists")]
     NoSet(u64),
@@ -32,6 +38,13 @@ pub enum DriveError {
         /// Why.
         why: &'static str,
     },
+}
+
+/// What to do about a journal that cannot be written.
+fn room(errno: i32) -> &'static str {
+    const ENOSPC: i32 = 28;
+    const EDQUOT: i32 = 122;
+    if matches!(errno, ENOSPC | EDQUOT) { ": make room for it, also for undo, which is journaled too" } else { "" }
 }
 
 /// Who changes what, when: the head of a set.
@@ -54,6 +67,7 @@ pub struct Driver<'a> {
     purpose: Option<String>,
     journal: Journal,
     state: State,
+    aside: Option<String>,
 }
 
 impl std::fmt::Debug for Driver<'_> {
@@ -84,8 +98,11 @@ impl<'a> Driver<'a> {
     /// When it cannot be read.
     pub fn new(system: &'a mut dyn System, occasion: Occasion) -> Result<Driver<'a>, DriveError> {
         let journal = journal::read(&system.journal().map_err(DriveError::Read)?);
+        if journal.is_foreign {
+            return Err(DriveError::NoJournal);
+        }
         let state = State::replay(&journal.records, &occasion.boot_id);
-        Ok(Driver { system, occasion, purpose: None, journal, state })
+        Ok(Driver { system, occasion, purpose: None, journal, state, aside: None })
     }
 
     /// Writes down what the next sets are for, so that whoever asked for one finds it however early it ended.
@@ -111,12 +128,21 @@ impl<'a> Driver<'a> {
     /// the others; a journal that takes no more does.
     ///
     /// # Errors
-    /// When the journal is damaged or cannot be written, or a change may not be made at all.
+    /// When the journal is damaged and something stands, or it is another host's, or it cannot be written, or a
+    /// change may not be made at all.
     pub fn apply(&mut self, changes: &[Change]) -> Result<(u64, Vec<Applied>), DriveError> {
-        if let Some(damage) = self.journal.damage.first() {
-            return Err(DriveError::Damaged(damage.clone()));
-        }
         changes.iter().try_for_each(permitted)?;
+        let live: Vec<u64> =
+            self.state.sets.iter().filter(|(_, set)| set.is_live()).map(|(&number, _)| number).collect();
+        live.iter().try_for_each(|&set| self.check_host(set))?;
+        if let Some(damage) = self.journal.damage.first() {
+            // What a later version wrote may stand although nobody here knows of it.
+            if !live.is_empty() || self.journal.is_newer {
+                return Err(DriveError::Damaged(damage.clone()));
+            }
+            self.aside = Some(self.system.set_aside().map_err(DriveError::Write)?);
+            self.journal = journal::read(b"");
+        }
         let set = self.state.next_set();
         let persist = changes.iter().any(|change| change.kind == Kind::File);
         let Occasion { at, boot_id, machine_id, version } = self.occasion.clone();
@@ -133,11 +159,30 @@ impl<'a> Driver<'a> {
         Ok((set, outcomes))
     }
 
+    /// Under which name a damaged journal was set aside, when the last of its changes had been taken back.
+    #[must_use]
+    pub fn set_aside(&self) -> Option<&str> {
+        self.aside.as_deref()
+    }
+
+    /// Whether a set was made on this host, as far as is known.
+    ///
+    /// # Errors
+    /// When it was made on another one.
+    pub fn check_host(&self, set: u64) -> Result<(), DriveError> {
+        let made_on = self.state.sets.get(&set).and_then(|content| content.machine_id.as_ref());
+        match made_on.is_none_or(|host| *host == self.occasion.machine_id) {
+            true => Ok(()),
+            false => Err(DriveError::Foreign(set)),
+        }
+    }
+
     /// Takes a set back, last change first. What was changed for a swap area that does not go stays as well.
     ///
     /// # Errors
-    /// When there is no such set or the journal cannot be written.
+    /// When there is no such set, it was made on another host, or the journal cannot be written.
     pub fn undo(&mut self, set: u64) -> Result<Vec<Reversal>, DriveError> {
+        self.check_host(set)?;
         let content = self.state.sets.get(&set).ok_or(DriveError::NoSet(set))?;
         let live = content.changes.iter().filter(|(_, standing)| standing.is_live());
         let numbers: Vec<u32> = live.map(|(&number, _)| number).rev().collect();

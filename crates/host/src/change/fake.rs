@@ -40,6 +40,8 @@ pub struct FakeSystem {
     pub devices: BTreeMap<String, String>,
     /// The journal's bytes.
     pub disk: Vec<u8>,
+    /// Those of journals that were set aside.
+    pub set_aside: Vec<Vec<u8>>,
     /// How many bytes the journal's disk has.
     pub disk_bytes_max: usize,
     /// After so many steps the process is dead: it reads, writes and appends no more.
@@ -67,6 +69,7 @@ impl FakeSystem {
             behaviour: BTreeMap::new(),
             devices: BTreeMap::new(),
             disk: Vec::new(),
+            set_aside: Vec::new(),
             disk_bytes_max: usize::MAX,
             dies_after: None,
             steps: 0,
@@ -205,6 +208,14 @@ impl System for FakeSystem {
         }
         self.disk.extend(line.as_bytes());
         Ok(())
+    }
+
+    fn set_aside(&mut self) -> Result<String, i32> {
+        if !matches!(self.step(), Life::Alive) {
+            return Err(EIO);
+        }
+        self.set_aside.push(std::mem::take(&mut self.disk));
+        Ok(format!("damaged-{}", self.set_aside.len()))
     }
 
     fn locate(&mut self, device: &Device) -> Option<String> {

@@ -84,6 +84,9 @@ pub enum Record {
         outcome: Undone,
         /// What stands there now.
         read: Option<String>,
+        /// The same of the other paths, by the names they were changed under, when it was refused.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        side: Vec<Reading>,
     },
 }
 
@@ -125,11 +128,13 @@ impl Undone {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Numbered {
+struct Numbered<R> {
     seq: u64,
-    record: Record,
+    record: R,
 }
 
+/// How every line opens.
+const START: &str = "{\"seq\":";
 const SUM: &str = ",\"sum\":\"";
 const SUM_DIGITS: usize = 16;
 
@@ -148,12 +153,18 @@ pub fn encode(seq: u64, record: &Record) -> Result<String, String> {
     Ok(format!("{open}{SUM}{}\"}}\n", sum(open)))
 }
 
-fn decode(line: &str) -> Result<Numbered, String> {
+/// The number and record of a line; none: it is not as it was written. A record may be whole and of a kind
+/// that only a later version knows.
+fn decode(line: &str) -> Result<Numbered<Result<Record, String>>, String> {
     let (open, rest) = line.rsplit_once(SUM).ok_or("no checksum")?;
     if rest.strip_suffix("\"}") != Some(&sum(open)) {
         return Err("its checksum does not match".to_owned());
     }
-    serde_json::from_str(&format!("{open}}}")).map_err(|error| error.to_string())
+    let whole = format!("{open}}}");
+    let Numbered { seq, record }: Numbered<serde_json::Value> =
+        serde_json::from_str(&whole).map_err(|error| error.to_string())?;
+    let record = serde_json::from_value(record);
+    Ok(Numbered { seq, record: record.map_err(|error| format!("not known to this version: {error}")) })
 }
 
 /// A line that cannot be relied on.
@@ -184,6 +195,10 @@ pub struct Journal {
     pub torn: bool,
     /// What cannot be relied on, elsewhere.
     pub damage: Vec<Damage>,
+    /// Some of that is whole: a later version wrote it, and knows what it stands for.
+    pub is_newer: bool,
+    /// Nothing in it looks as if a journal had ever been there.
+    pub is_foreign: bool,
 }
 
 /// Reads a journal, whatever a crash has made of it.
@@ -198,17 +213,21 @@ pub fn read(bytes: &[u8]) -> Journal {
         let line = String::from_utf8_lossy(&bytes[at..end.unwrap_or(bytes.len())]);
         let is_last = end.is_none_or(|end| end + 1 == bytes.len());
         match end.map(|_| decode(&line)) {
-            Some(Ok(numbered)) => {
-                if numbered.seq != journal.next_seq {
-                    let why = format!("record {} found, {} wanted", numbered.seq, journal.next_seq);
+            Some(Ok(Numbered { seq, record })) => {
+                if seq != journal.next_seq {
+                    let why = format!("record {seq} found, {} wanted", journal.next_seq);
                     journal.damage.push(Damage { line: number, why });
                 }
-                journal.next_seq = numbered.seq.saturating_add(1).max(journal.next_seq);
-                journal.records.push(numbered.record);
+                journal.next_seq = seq.saturating_add(1).max(journal.next_seq);
+                journal.is_newer |= record.is_err();
+                match record {
+                    Ok(record) => journal.records.push(record),
+                    Err(why) => journal.damage.push(Damage { line: number, why }),
+                }
             }
             None | Some(Err(_)) if is_last => {
                 journal.torn = true;
-                return journal;
+                break;
             }
             Some(Err(why)) => journal.damage.push(Damage { line: number, why }),
             None => {}
@@ -216,6 +235,8 @@ pub fn read(bytes: &[u8]) -> Journal {
         at = end.map_or(bytes.len(), |end| end + 1);
         journal.end = at as u64;
     }
+    let is_start = bytes.iter().zip(START.as_bytes()).all(|(a, b)| a == b);
+    journal.is_foreign = !is_start && journal.records.is_empty() && !journal.is_newer;
     journal
 }
 
@@ -226,7 +247,7 @@ mod tests {
 
     fn record(change: u32) -> Record {
         let read = Some("none [\"a\"]\n".to_owned());
-        Record::UndoResult { set: 1, change, outcome: Undone::Restored, read }
+        Record::UndoResult { set: 1, change, outcome: Undone::Restored, read, side: Vec::new() }
     }
 
     fn text(count: u32) -> String {
@@ -276,6 +297,27 @@ mod tests {
             prop_assert!(journal.records.iter().all(|found| truth.contains(found)));
             prop_assert!(journal.records.len() < 3);
             prop_assert!(journal.torn || !journal.damage.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_whole_line_of_a_later_version_is_damage_wherever_it_stands() {
+        let open = "{\"seq\":3,\"record\":{\"kind\":\"later\"}";
+        let line = format!("{open},\"sum\":\"{}\"}}\n", sum(open));
+        let journal = read((text(2) + &line).as_bytes());
+        assert_eq!((journal.records.len(), journal.damage[0].line, journal.torn), (2, 3, false));
+        assert_eq!(journal.end, (text(2) + &line).len() as u64);
+        assert!(journal.is_newer && journal.damage[0].why.contains("later"), "{:?}", journal.damage);
+    }
+
+    #[test]
+    fn what_was_never_a_journal_is_told_from_one_that_a_crash_cut() {
+        let whole = text(2);
+        for cut in 0..=whole.len() {
+            assert!(!read(&whole.as_bytes()[..cut]).is_foreign, "cut at {cut}");
+        }
+        for text in ["notes\n", "x", "{\"schema\":1}\n", "\n"] {
+            assert!(read(text.as_bytes()).is_foreign, "{text}");
         }
     }
 }

@@ -207,6 +207,8 @@ pub struct Undo {
     /// Which touches are for us to mend.
     mendable: Vec<bool>,
     writes: Vec<Reading>,
+    /// What a refused undo leaves at the other paths.
+    side: Vec<Reading>,
     passes: u32,
     errno: Option<i32>,
     outcome: Option<Reverted>,
@@ -226,6 +228,7 @@ impl Undo {
             step: Step::Start,
             mendable: Vec::new(),
             writes: Vec::new(),
+            side: Vec::new(),
             passes: 0,
             errno: None,
             outcome: None,
@@ -286,6 +289,10 @@ impl Undo {
         if main.is_covered {
             return self.finish(Undone::Covered, now, None);
         }
+        // A processor that is offline, a module that is not loaded: it may come back as it was.
+        if now.is_none() && main.what == Kind::Attribute && main.target.is_some() {
+            return self.finish(Undone::Gone, now, None);
+        }
         if !is_back && !is_ours {
             return self.finish(Undone::Drift, now, None);
         }
@@ -319,13 +326,19 @@ impl Undo {
         if self.passes < PASSES_MAX {
             return self.write();
         }
+        let others = self.touches.iter().zip(answers).skip(1);
+        let left = others.filter_map(|(touch, answer)| {
+            Some(Reading { path: touch.recorded.clone(), text: Some(answer.clone().ok()??) })
+        });
+        self.side = left.collect();
         self.finish(Undone::Refused, read, self.errno)
     }
 
     fn finish(&mut self, outcome: Undone, read: Option<String>, errno: Option<i32>) -> Action<Reverted> {
         self.step = Step::Result;
         self.outcome = Some(Reverted { outcome, read: read.clone(), errno });
-        Action::Append(Record::UndoResult { set: self.set, change: self.number, outcome, read })
+        let (set, change, side) = (self.set, self.number, std::mem::take(&mut self.side));
+        Action::Append(Record::UndoResult { set, change, outcome, read, side })
     }
 }
 

@@ -71,6 +71,32 @@ impl Standing {
         }
     }
 
+    /// Leaves one of the other paths to itself.
+    fn forget(&mut self, key: &str) {
+        let is_other = |reading: &Reading, standing: &Standing| standing.key(&reading.path) != key;
+        let kept: Vec<Reading> = self.side.iter().filter(|it| is_other(it, self)).cloned().collect();
+        if kept.len() < self.side.len() {
+            if let Some(after) = &mut self.after {
+                after.side.retain(|reading| kept.iter().any(|kept| kept.path == reading.path));
+            }
+            self.side = kept;
+        }
+    }
+
+    /// Takes in what stands at the other paths after an undo that was refused.
+    fn left_at(&mut self, side: &[Reading]) {
+        if side.is_empty() {
+            return;
+        }
+        let (errno, read, known) = (None, self.new.clone(), self.side.clone());
+        let after = self.after.get_or_insert(After { errno, read, side: known });
+        for reading in &mut after.side {
+            if let Some(now) = side.iter().find(|now| now.path == reading.path) {
+                reading.text.clone_from(&now.text);
+            }
+        }
+    }
+
     fn paths(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.path.as_str()).chain(self.side.iter().map(|reading| reading.path.as_str()))
     }
@@ -91,10 +117,10 @@ impl Standing {
 pub struct Set {
     /// When.
     pub at: String,
-    /// In which boot.
-    pub boot_id: String,
-    /// On which host.
-    pub machine_id: String,
+    /// In which boot; none: the set's first line is lost.
+    pub boot_id: Option<String>,
+    /// On which host; none: the set's first line is lost.
+    pub machine_id: Option<String>,
     /// Whether files make it stay over a reboot.
     pub persist: bool,
     /// What it is for, when it was not made by `tune`.
@@ -104,6 +130,12 @@ pub struct Set {
 }
 
 impl Set {
+    /// Of a set whose first line is lost nothing is known but its changes.
+    fn headless() -> Set {
+        let (at, boot_id, machine_id) = (String::new(), None, None);
+        Set { at, boot_id, machine_id, persist: false, purpose: None, changes: BTreeMap::new() }
+    }
+
     /// Whether something of it still has to be taken back.
     #[must_use]
     pub fn is_live(&self) -> bool {
@@ -125,6 +157,8 @@ pub struct State {
 pub struct Touch {
     /// Where, by the device's present name.
     pub path: String,
+    /// The same by the device's name when it was changed.
+    pub recorded: String,
     /// What is written to.
     pub what: Kind,
     /// What is to stand there afterwards.
@@ -165,8 +199,8 @@ impl State {
                     *set,
                     Set {
                         at: at.clone(),
-                        boot_id: boot_id.clone(),
-                        machine_id: machine_id.clone(),
+                        boot_id: Some(boot_id.clone()),
+                        machine_id: Some(machine_id.clone()),
                         persist: *persist,
                         purpose: purpose.clone(),
                         changes: BTreeMap::new(),
@@ -202,9 +236,12 @@ impl State {
                     standing.undo_begun = true;
                 }
             }
-            Record::UndoResult { set, change, outcome, .. } => {
+            Record::UndoResult { set, change, outcome, side, .. } => {
                 if let Some(standing) = self.standing_mut(*set, *change) {
                     standing.undone = outcome.is_final().then_some(*outcome);
+                    // Its end is known: what somebody writes from now on is theirs.
+                    standing.undo_begun = false;
+                    standing.left_at(side);
                 }
             }
         }
@@ -215,18 +252,51 @@ impl State {
             .chain(standing.side.iter().map(|reading| (&reading.path, &reading.text)));
         for (path, old) in before {
             let key = standing.key(path);
+            if self.is_somebody_elses(&key, old.as_deref()) {
+                self.cut(&key);
+            }
             if self.links(&key).next().is_none() {
                 self.bases.insert(key, old.clone());
             }
         }
-        if let Some(set) = self.sets.get_mut(&set) {
-            set.changes.insert(change, standing);
+        self.sets.entry(set).or_insert_with(Set::headless).changes.insert(change, standing);
+    }
+
+    /// Whether what was read before a change is neither what the topmost change of the chain left there nor
+    /// what the kernel may have made of it while nobody was looking.
+    fn is_somebody_elses(&self, key: &str, now: Option<&str>) -> bool {
+        let Some(((set, change), left)) = self.links(key).next_back() else { return false };
+        let Some(top) = self.standing(set, change) else { return false };
+        let is_main = top.key(&top.path) == key;
+        let what = if is_main { top.what } else { Kind::Attribute };
+        if same(what, now, left) {
+            return false;
+        }
+        if !is_main {
+            return top.after.is_some() && !top.undo_begun;
+        }
+        // An undo that was cut short may have got as far as writing.
+        let below = self.links(key).rev().nth(1).map(|(_, value)| value);
+        let below = below.unwrap_or_else(|| self.bases.get(key).and_then(Option::as_deref));
+        !(top.undo_begun && same(what, now, below))
+    }
+
+    /// Ends a chain: somebody else's value stands on it, which is what there is to go back to from now on.
+    fn cut(&mut self, key: &str) {
+        let standings = self.sets.values_mut().flat_map(|set| set.changes.values_mut());
+        for standing in standings.filter(|standing| standing.is_live()) {
+            if standing.key(&standing.path) == key {
+                standing.undone = Some(Undone::Drift);
+            } else {
+                standing.forget(key);
+            }
         }
     }
 
     /// Another boot: attributes are as the kernel made them, unless our files set them again; no area is on.
     fn boot(&mut self, boot_id: &str) {
-        for set in self.sets.values_mut().filter(|set| set.boot_id != boot_id && !set.persist) {
+        let is_over = |set: &&mut Set| set.boot_id.as_deref().is_some_and(|of_set| of_set != boot_id);
+        for set in self.sets.values_mut().filter(is_over).filter(|set| !set.persist) {
             let gone = set
                 .changes
                 .values_mut()
@@ -246,7 +316,7 @@ impl State {
     }
 
     /// The links of a chain, lowest first: who, and what is expected there while it is the topmost.
-    fn links<'a>(&'a self, key: &'a str) -> impl Iterator<Item = ((u64, u32), Option<&'a str>)> + 'a {
+    fn links<'a>(&'a self, key: &'a str) -> impl DoubleEndedIterator<Item = ((u64, u32), Option<&'a str>)> + 'a {
         self.sets.iter().flat_map(move |(&set, content)| {
             content.changes.iter().filter(|(_, standing)| standing.is_live()).filter_map(
                 move |(&change, standing)| {
@@ -274,6 +344,7 @@ impl State {
                 standing.value_at(path).flatten().map(str::to_owned)
             };
             Touch {
+                recorded: path.to_owned(),
                 path: renamed(path, standing.device.as_ref(), folder),
                 what: standing.what,
                 target,

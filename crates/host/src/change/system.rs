@@ -35,6 +35,11 @@ pub trait System {
     /// # Errors
     /// The kernel's errno.
     fn append(&mut self, end: u64, line: &str) -> Result<(), i32>;
+    /// Keeps the journal under another name, which is returned, and begins an empty one.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    fn set_aside(&mut self) -> Result<String, i32>;
     /// Where a device is now, if it is there.
     fn locate(&mut self, device: &Device) -> Option<String>;
 }
@@ -60,6 +65,8 @@ pub enum OpenError {
 pub struct HostSystem {
     base: PathBuf,
     root: Root,
+    /// The journal's folder.
+    state: PathBuf,
     journal: File,
     /// Devices whose first page may be written.
     consents: Vec<WriteConsent>,
@@ -70,10 +77,45 @@ pub struct HostSystem {
 /// The end of the name of a file that is not complete; none of the folders' readers look at it.
 const UNFINISHED: &str = "overdrive-part";
 
+const JOURNAL: &str = "journal.jsonl";
+
 const EPERM: i32 = 1;
 const EIO: i32 = 5;
 const ENOENT: i32 = 2;
 const EINVAL: i32 = 22;
+
+/// The journal's usual folder below a root. As for attributes, a link in a copied tree does not lead out of it.
+///
+/// # Errors
+/// When a link on the way leads to nowhere in this root.
+pub fn state_folder(base: &Path) -> Result<PathBuf, OpenError> {
+    let root = Root::new(base);
+    let mut folder = base.to_owned();
+    let mut path = String::new();
+    for part in ["var", "lib", "overdrive"] {
+        path = format!("{path}/{part}");
+        folder = match root.resolve(&path).value() {
+            Some(real) => base.join(real.trim_start_matches('/')),
+            None => folder.join(part),
+        };
+        if folder.is_symlink() {
+            let source = io::Error::other("a symbolic link to nowhere in this root");
+            return Err(OpenError::Journal { path: folder, source });
+        }
+    }
+    Ok(folder)
+}
+
+/// Opens a file in the journal's folder: neither through a link nor anything that is not a file.
+fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let other = |what: &str| io::Error::other(format!("{what}; wanted a file of Overdrive's own"));
+    if path.is_symlink() {
+        return Err(other("a symbolic link"));
+    }
+    let file = options.custom_flags(overdrive_sys::file::own_file_flags()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(other("not a regular file")) }
+}
 
 impl HostSystem {
     /// Takes the lock and opens the journal in the folder `state`, making both if need be.
@@ -87,19 +129,19 @@ impl HostSystem {
         };
         std::fs::create_dir_all(state).map_err(fail(state))?;
         let lock_path = state.join("lock");
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path);
+        let lock = open_own(OpenOptions::new().create(true).truncate(false).write(true), &lock_path);
         let lock = lock.map_err(fail(&lock_path))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(std::fs::TryLockError::WouldBlock) => return Err(OpenError::Locked(lock_path)),
             Err(std::fs::TryLockError::Error(source)) => return Err(fail(&lock_path)(source)),
         }
-        let path = state.join("journal.jsonl");
-        let journal = OpenOptions::new().create(true).read(true).append(true).open(&path);
+        let path = state.join(JOURNAL);
+        let journal = open_own(OpenOptions::new().create(true).read(true).append(true), &path);
         let journal = journal.map_err(fail(&path))?;
         // The name itself must survive a crash, or what is synced below it is lost with it.
         File::open(state).and_then(|folder| folder.sync_all()).map_err(fail(state))?;
-        let system = HostSystem::of(base, journal, Some(lock));
+        let system = HostSystem::of(base, state, journal, Some(lock));
         system.sweep();
         Ok(system)
     }
@@ -109,17 +151,17 @@ impl HostSystem {
     /// # Errors
     /// When it is there and may not be read.
     pub fn look(base: &Path, state: &Path) -> Result<Option<HostSystem>, OpenError> {
-        let path = state.join("journal.jsonl");
-        match File::open(&path) {
-            Ok(journal) => Ok(Some(HostSystem::of(base, journal, None))),
+        let path = state.join(JOURNAL);
+        match open_own(OpenOptions::new().read(true), &path) {
+            Ok(journal) => Ok(Some(HostSystem::of(base, state, journal, None))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(OpenError::Journal { path, source }),
         }
     }
 
-    fn of(base: &Path, journal: File, lock: Option<File>) -> HostSystem {
-        let consents = Vec::new();
-        HostSystem { base: base.to_owned(), root: Root::new(base), journal, consents, _lock: lock }
+    fn of(base: &Path, state: &Path, journal: File, lock: Option<File>) -> HostSystem {
+        let (base, root, state) = (base.to_owned(), Root::new(base), state.to_owned());
+        HostSystem { base, root, state, journal, consents: Vec::new(), _lock: lock }
     }
 
     /// Allows the first page of a device to be written.
@@ -284,6 +326,20 @@ impl System for HostSystem {
         })
     }
 
+    fn set_aside(&mut self) -> Result<String, i32> {
+        let path = self.state.join(JOURNAL);
+        let names = (1..).map(|number| self.state.join(format!("journal.damaged-{number}.jsonl")));
+        let free = names.into_iter().find(|name| name.symlink_metadata().is_err());
+        let kept = free.ok_or(EIO)?;
+        let fresh = std::fs::rename(&path, &kept).and_then(|()| {
+            let fresh = open_own(OpenOptions::new().create_new(true).read(true).append(true), &path)?;
+            File::open(&self.state)?.sync_all()?;
+            Ok(fresh)
+        });
+        self.journal = fresh.map_err(|error| errno(&error))?;
+        Ok(kept.display().to_string())
+    }
+
     fn locate(&mut self, device: &Device) -> Option<String> {
         super::plan::locate(&self.root, device)
     }
@@ -346,6 +402,51 @@ mod tests {
         let mut system = HostSystem::open(&base, &state).unwrap();
         let _ = system.write(Kind::File, "/etc/sysctl.d/90-overdrive-1.conf", Some("x"));
         assert_eq!(std::fs::read_dir(outside).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_lies_in_place_of_the_journal_is_neither_followed_nor_waited_for() {
+        let (folder, base, state) = copy();
+        let theirs = folder.path().join("theirs");
+        std::fs::write(&theirs, "precious\n").unwrap();
+        for name in ["journal.jsonl", "lock"] {
+            std::fs::create_dir_all(&state).unwrap();
+            std::os::unix::fs::symlink(&theirs, state.join(name)).unwrap();
+            let error = HostSystem::open(&base, &state).unwrap_err().to_string();
+            assert!(error.contains("a symbolic link; wanted"), "{error}");
+            std::fs::remove_dir_all(&state).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "precious\n");
+        std::fs::create_dir_all(&state).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(state.join("journal.jsonl")).status();
+        assert!(made.is_ok_and(|status| status.success()), "mkfifo");
+        assert!(HostSystem::look(&base, &state).is_err() && HostSystem::open(&base, &state).is_err());
+    }
+
+    #[test]
+    fn the_journals_folder_is_never_outside_the_root() {
+        let (folder, base, _) = copy();
+        assert_eq!(state_folder(&base).unwrap(), base.join("var/lib/overdrive"));
+        std::fs::create_dir_all(base.join("data")).unwrap();
+        std::fs::create_dir(base.join("var")).unwrap();
+        std::os::unix::fs::symlink("/data", base.join("var/lib")).unwrap();
+        assert_eq!(state_folder(&base).unwrap(), base.join("data/overdrive"));
+        std::fs::remove_file(base.join("var/lib")).unwrap();
+        std::os::unix::fs::symlink(folder.path(), base.join("var/lib")).unwrap();
+        assert!(state_folder(&base).is_err());
+    }
+
+    #[test]
+    fn a_damaged_journal_is_kept_under_another_name() {
+        let (_folder, base, state) = copy();
+        let mut system = HostSystem::open(&base, &state).unwrap();
+        for number in 1..=2 {
+            system.append(0, "old\n").unwrap();
+            let kept = system.set_aside().unwrap();
+            assert!(kept.ends_with(&format!("journal.damaged-{number}.jsonl")), "{kept}");
+            assert_eq!(std::fs::read_to_string(kept).unwrap(), "old\n");
+            assert_eq!(system.journal().unwrap(), b"");
+        }
     }
 
     #[test]

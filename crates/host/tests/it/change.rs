@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 const SCHEDULER: &str = "/sys/block/sd0/queue/scheduler";
 const REQUESTS: &str = "/sys/block/sd0/queue/nr_requests";
 const SWAPPINESS: &str = "/proc/sys/vm/swappiness";
+const PAGES: &str = "/proc/sys/vm/min_free_kbytes";
 /// A part of the disk, and a file beside it.
 const NODE: &str = "/dev/sd0p1";
 const SWAP_FILE: &str = "/var/swap";
@@ -248,7 +249,6 @@ fn a_damaged_journal_takes_nothing_new_and_still_undoes_what_it_knows() {
     let before = system.files.clone();
     let plan = [change(&system, SWAPPINESS, "100")];
     apply(&mut system, &plan).unwrap();
-    // The first line, the head of the set, is what is damaged least: its changes are lost with it.
     let plan = [change(&system, REQUESTS, "1023")];
     apply(&mut system, &plan).unwrap();
     let damaged = system.disk.iter().position(|&byte| byte == b'\n').unwrap() + 20;
@@ -257,6 +257,115 @@ fn a_damaged_journal_takes_nothing_new_and_still_undoes_what_it_knows() {
     assert!(matches!(apply(&mut system, &again), Err(DriveError::Damaged(_))));
     assert_eq!(undo(&mut system, "b1", 2), [Undone::Restored]);
     assert_eq!(system.files[REQUESTS], before[REQUESTS]);
+}
+
+#[test]
+fn somebody_elses_value_between_two_sets_is_what_is_restored() {
+    let mut system = host(1);
+    for value in ["1\n", "2\n"] {
+        let plan = [change(&system, SWAPPINESS, "100")];
+        apply(&mut system, &plan).unwrap();
+        system.files.insert(SWAPPINESS.to_owned(), value.to_owned());
+    }
+    let plan = [change(&system, SWAPPINESS, "100")];
+    apply(&mut system, &plan).unwrap();
+    undo_all(&mut system, "b1").unwrap();
+    assert_eq!(system.files[SWAPPINESS], "2\n");
+    // The same of a value that the kernel had moved along.
+    let before = system.files.clone();
+    let plan = [change(&system, SCHEDULER, "none")];
+    apply(&mut system, &plan).unwrap();
+    system.files.insert(REQUESTS.to_owned(), "512\n".to_owned());
+    let plan = [change(&system, REQUESTS, "1023")];
+    let (set, _) = apply(&mut system, &plan).unwrap();
+    assert_eq!(undo(&mut system, "b1", set), [Undone::Restored]);
+    assert_eq!(system.files[REQUESTS], "512\n");
+    assert_eq!(undo(&mut system, "b1", set - 1), [Undone::Restored]);
+    assert_eq!(system.files[SCHEDULER], before[SCHEDULER]);
+}
+
+#[test]
+fn rounded_before_a_kill_and_applied_over_is_restored_as_it_was_found() {
+    let mut system = host(1).with(PAGES, "8\n", Behaviour::Rounded(8));
+    let plan = [change(&system, PAGES, "13")];
+    system.dies_after = Some(5);
+    assert!(apply(&mut system, &plan).is_err());
+    system.revive();
+    let plan = [change(&system, PAGES, "32")];
+    apply(&mut system, &plan).unwrap();
+    undo_all(&mut system, "b1").unwrap();
+    assert_eq!(system.files[PAGES], "16\n");
+}
+
+#[test]
+fn another_hosts_journal_takes_nothing_while_something_of_it_stands() {
+    let mut system = host(1);
+    let plan = [change(&system, SWAPPINESS, "100")];
+    apply(&mut system, &plan).unwrap();
+    let other = || Occasion { machine_id: "other".to_owned(), ..occasion("b1") };
+    let more = [change(&system, REQUESTS, "1023")];
+    let ended = Driver::new(&mut system, other()).unwrap().apply(&more);
+    assert_eq!(ended, Err(DriveError::Foreign(1)));
+    assert_eq!(Driver::new(&mut system, other()).unwrap().undo(1), Err(DriveError::Foreign(1)));
+    undo_all(&mut system, "b1").unwrap();
+    assert!(Driver::new(&mut system, other()).unwrap().apply(&more).is_ok());
+}
+
+#[test]
+fn a_path_that_is_away_for_a_moment_is_restored_when_it_is_back() {
+    let mut system = host(1);
+    let plan = [change(&system, SWAPPINESS, "100")];
+    apply(&mut system, &plan).unwrap();
+    let text = system.files.remove(SWAPPINESS).unwrap();
+    assert_eq!(undo(&mut system, "b1", 1), [Undone::Gone]);
+    system.files.insert(SWAPPINESS.to_owned(), text);
+    assert_eq!(undo(&mut system, "b1", 1), [Undone::Restored]);
+    assert_eq!(system.files[SWAPPINESS], "60\n");
+}
+
+#[test]
+fn changes_of_a_set_whose_first_line_is_damaged_are_still_taken_back() {
+    let mut system = host(1);
+    let before = system.files.clone();
+    let plan = [change(&system, SCHEDULER, "none"), change(&system, SWAPPINESS, "100")];
+    apply(&mut system, &plan).unwrap();
+    system.disk[20] ^= 1;
+    assert!(matches!(apply(&mut system, &plan), Err(DriveError::Damaged(_))));
+    assert_eq!(undo(&mut system, "b1", 1), [Undone::Restored; 2]);
+    assert_eq!(system.files, before);
+    // With nothing left to take back the damaged journal is in nobody's way.
+    let mut driver = Driver::new(&mut system, occasion("b1")).unwrap();
+    let (set, _) = driver.apply(&plan).unwrap();
+    assert_eq!((set, driver.set_aside()), (2, Some("damaged-1")));
+    assert_eq!(system.set_aside.len(), 1);
+    assert_eq!(undo(&mut system, "b1", 2), [Undone::Restored; 2]);
+    assert_eq!(system.files, before);
+}
+
+#[test]
+fn what_is_no_journal_is_not_made_one() {
+    let mut system = host(1);
+    system.disk = b"somebody's notes\n".to_vec();
+    let plan = [change(&system, SWAPPINESS, "100")];
+    assert_eq!(apply(&mut system, &plan), Err(DriveError::NoJournal));
+    assert_eq!(system.disk, b"somebody's notes\n");
+}
+
+#[test]
+fn a_value_set_after_a_refused_undo_is_somebodys_own() {
+    let mut system = host(1);
+    let plan = [change(&system, SCHEDULER, "none")];
+    apply(&mut system, &plan).unwrap();
+    system.behaviour.insert(REQUESTS.to_owned(), Behaviour::Refused(16));
+    assert_eq!(undo(&mut system, "b1", 1), [Undone::Refused]);
+    system.behaviour.insert(REQUESTS.to_owned(), Behaviour::Plain);
+    let mut theirs = system.clone();
+    // What the refused undo left is brought back; what somebody wrote since is not.
+    undo(&mut system, "b1", 1);
+    assert_eq!(system.files[REQUESTS], "256\n");
+    theirs.files.insert(REQUESTS.to_owned(), "777\n".to_owned());
+    undo(&mut theirs, "b1", 1);
+    assert_eq!(theirs.files[REQUESTS], "777\n");
 }
 
 #[test]

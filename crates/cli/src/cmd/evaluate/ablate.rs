@@ -69,7 +69,7 @@ pub(super) fn ablate(flags: &EvaluateFlags) -> Result<Ending> {
     }
     // The lock first: two at once would measure each other's changes.
     let base = Path::new("/");
-    let state = tune::state_folder(&flags.ablate.state, base);
+    let state = tune::state_folder(&flags.ablate.state, base)?;
     let mut system = HostSystem::open(base, &state).map_err(|error| Refused(error.to_string()))?;
     let folder = make_folder(flags)?;
     let stop = interrupt::watch_to_the_end()?;

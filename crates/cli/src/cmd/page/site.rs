@@ -103,7 +103,8 @@ pub(crate) fn clean_stale(as_json: bool) -> Result<Ending> {
     let (removed, stuck): (Vec<String>, Vec<String>) =
         (swept.removed.iter().map(word).collect(), swept.stuck.iter().map(word).collect());
     if as_json {
-        let value = serde_json::json!({ "removed": removed, "stuck": stuck });
+        let schema = "overdrive.swap-stale/1";
+        let value = serde_json::json!({ "schema": schema, "removed": removed, "stuck": stuck });
         output::print(&format!("{}\n", serde_json::to_string_pretty(&value)?))?;
     } else {
         let lines = removed.iter().map(|path| format!("removed {path}\n"));

@@ -68,7 +68,7 @@ pub(super) fn status(flags: &SwapStatusFlags) -> Result<Ending> {
 
 /// Which areas are in the journal, and in which set.
 fn sets(areas: &[SwapArea], state: &StateFlags) -> Result<Vec<Option<u64>>> {
-    let (root, folder) = (Path::new("/"), state_folder(state, Path::new("/")));
+    let (root, folder) = (Path::new("/"), state_folder(state, Path::new("/"))?);
     // Somebody who may not read the journal still sees the areas.
     let Ok(Some(mut system)) = HostSystem::look(root, &folder) else { return Ok(vec![None; areas.len()]) };
     let driver = Driver::new(&mut system, occasion(root)).map_err(|error| Refused(error.to_string()))?;

@@ -8,9 +8,10 @@ use anyhow::Result;
 use overdrive_host::Root;
 use overdrive_host::change::driver::{Driver, Reversal};
 use overdrive_host::change::journal::Undone;
+use overdrive_host::change::rehearsal::Rehearsal;
 use overdrive_host::change::state::{Set, Standing};
 use overdrive_host::change::swap as swap_words;
-use overdrive_host::change::system::HostSystem;
+use overdrive_host::change::system::{HostSystem, System};
 use overdrive_host::change::{Kind, same};
 use overdrive_host::facts::describe_errno;
 use overdrive_host::swap::{room, setup::RULE};
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 /// Says which changes stand.
 pub(super) fn status(flags: &StatusFlags) -> Result<Ending> {
-    let folder = state_folder(&flags.state, &flags.root);
+    let folder = state_folder(&flags.state, &flags.root)?;
     let system = HostSystem::look(&flags.root, &folder).map_err(|error| Refused(error.to_string()))?;
     let Some(mut system) = system else {
         if flags.json {
@@ -31,7 +32,7 @@ pub(super) fn status(flags: &StatusFlags) -> Result<Ending> {
         }
         return Ok(Ending::Done);
     };
-    let mut driver = Driver::new(&mut system, occasion(&flags.root))?;
+    let mut driver = Driver::new(&mut system, occasion(&flags.root)).map_err(driven)?;
     let damage: Vec<String> = driver.damage().iter().map(ToString::to_string).collect();
     let sets: Vec<(u64, Set)> =
         driver.state().sets.iter().map(|(&number, set)| (number, set.clone())).collect();
@@ -79,6 +80,9 @@ impl Row {
         let (path, reads, state) = match seen {
             None => (standing.path.clone(), String::new(), "the device is not there"),
             Some((path, Err(errno))) => (path, describe_errno(errno), "cannot be read"),
+            Some((path, Ok(None))) if standing.what == Kind::Attribute => {
+                (path, "(nothing)".to_owned(), "its path is not there")
+            }
             Some((path, Ok(now))) => {
                 let is_ours = same(standing.what, now.as_deref(), ours);
                 let is_old = same(standing.what, now.as_deref(), standing.old.as_deref());
@@ -142,24 +146,34 @@ pub(crate) enum Which {
 
 /// Takes sets back.
 pub(super) fn undo(flags: &UndoFlags) -> Result<Ending> {
-    if flags.dry_run {
-        return status(&flags.status);
-    }
     let which = match flags.set {
         Some(set) => Which::One(set),
         None if flags.all => Which::All,
         None => Which::Last,
     };
     let root = &flags.status.root;
-    take_back(root, &state_folder(&flags.status.state, root), which, flags.status.json)
+    let how = How { is_rehearsal: flags.dry_run, as_json: flags.status.json };
+    take_back(root, &state_folder(&flags.status.state, root)?, which, how)
+}
+
+/// How sets are taken back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct How {
+    /// It is only said what would become of each change.
+    pub(crate) is_rehearsal: bool,
+    /// As JSON.
+    pub(crate) as_json: bool,
 }
 
 /// Takes sets back, the last one first, and prints what became of each change.
-pub(crate) fn take_back(root: &Path, folder: &Path, which: Which, as_json: bool) -> Result<Ending> {
-    if HostSystem::look(root, folder).map_err(|error| Refused(error.to_string()))?.is_none() {
+pub(crate) fn take_back(root: &Path, folder: &Path, which: Which, how: How) -> Result<Ending> {
+    let Some(seen) = HostSystem::look(root, folder).map_err(|error| Refused(error.to_string()))? else {
         refuse!("{}: no journal there: nothing was ever changed", folder.display());
-    }
-    let mut system = HostSystem::open(root, folder).map_err(|error| Refused(error.to_string()))?;
+    };
+    let mut system = match how.is_rehearsal {
+        true => seen,
+        false => HostSystem::open(root, folder).map_err(|error| Refused(error.to_string()))?,
+    };
     let sets = chosen(&mut system, root, which)?;
     // Whoever applied them named each device again; that these pages are ours is checked before each write.
     for path in swapped_to(&mut system, root, &sets, Kind::SwapSpace)? {
@@ -169,14 +183,21 @@ pub(crate) fn take_back(root: &Path, folder: &Path, which: Which, as_json: bool)
     if let Some(missing) = room::missing(&Root::new(root), &areas) {
         refuse!("{missing}; nothing was changed");
     }
-    let mut driver = Driver::new(&mut system, occasion(root))?;
+    let mut rehearsal;
+    let undone: &mut dyn System = if how.is_rehearsal {
+        rehearsal = Rehearsal::of(&mut system);
+        &mut rehearsal
+    } else {
+        &mut system
+    };
+    let mut driver = Driver::new(undone, occasion(root)).map_err(driven)?;
     let mut rows = Vec::new();
     for set in sets {
         let reversals = driver.undo(set).map_err(driven)?;
         rows.extend(reversals.into_iter().map(|reversal| (set, reversal)));
     }
     let damage: Vec<String> = driver.damage().iter().map(ToString::to_string).collect();
-    show(&rows, &damage, as_json)?;
+    show(&rows, &damage, how)?;
     let is_bad = |outcome| matches!(outcome, Undone::Drift | Undone::Refused | Undone::Gone);
     let bad = !damage.is_empty() || rows.iter().any(|(_, reversal)| is_bad(reversal.reverted.outcome));
     Ok(if bad { Ending::BadVerdict } else { Ending::Done })
@@ -184,9 +205,7 @@ pub(crate) fn take_back(root: &Path, folder: &Path, which: Which, as_json: bool)
 
 /// The sets that are wanted, the last one first.
 fn chosen(system: &mut HostSystem, root: &Path, which: Which) -> Result<Vec<u64>> {
-    let here = occasion(root);
-    let machine_id = here.machine_id.clone();
-    let driver = Driver::new(system, here)?;
+    let driver = Driver::new(system, occasion(root)).map_err(driven)?;
     let state = driver.state();
     // A set that was killed before its first area has only settings; its purpose tells it all the same.
     let is_swap = |set: &Set| {
@@ -200,18 +219,13 @@ fn chosen(system: &mut HostSystem, root: &Path, which: Which) -> Result<Vec<u64>
         Which::Last => live.map(|(&number, _)| number).take(1).collect(),
         Which::Swap => live.filter(|(_, set)| is_swap(set)).map(|(&number, _)| number).collect(),
     };
-    let is_foreign = |set: &&u64| state.sets.get(set).is_some_and(|content| content.machine_id != machine_id);
-    if let Some(foreign) = sets.iter().find(is_foreign) {
-        refuse!(
-            "set {foreign} was made on another host (machine-id differs); wanted the journal of this one"
-        );
-    }
+    sets.iter().try_for_each(|&set| driver.check_host(set)).map_err(driven)?;
     Ok(sets)
 }
 
 /// Where the live changes of a kind stand now.
 fn swapped_to(system: &mut HostSystem, root: &Path, sets: &[u64], kind: Kind) -> Result<Vec<PathBuf>> {
-    let mut driver = Driver::new(system, occasion(root))?;
+    let mut driver = Driver::new(system, occasion(root)).map_err(driven)?;
     let mut found = Vec::new();
     for set in sets {
         let changes = driver.state().sets.get(set).map(|set| set.changes.clone()).unwrap_or_default();
@@ -222,8 +236,8 @@ fn swapped_to(system: &mut HostSystem, root: &Path, sets: &[u64], kind: Kind) ->
     Ok(found.into_iter().map(|(path, _)| PathBuf::from(path)).collect())
 }
 
-fn show(rows: &[(u64, Reversal)], damage: &[String], as_json: bool) -> Result<()> {
-    if as_json {
+fn show(rows: &[(u64, Reversal)], damage: &[String], how: How) -> Result<()> {
+    if how.as_json {
         let changes: Vec<Value> = rows
             .iter()
             .map(|(set, reversal)| {
@@ -236,11 +250,12 @@ fn show(rows: &[(u64, Reversal)], damage: &[String], as_json: bool) -> Result<()
                 })
             })
             .collect();
-        let answer = json!({ "schema": "overdrive.undo/1", "changes": changes, "damage": damage });
+        let answer = json!({ "schema": "overdrive.undo/1", "dry_run": how.is_rehearsal, "changes": changes,
+            "damage": damage });
         return output::print(&format!("{answer}\n"));
     }
     let mut lines: Vec<(String, String)> =
-        rows.iter().map(|(set, reversal)| (format!("Set {set}"), told(reversal))).collect();
+        rows.iter().map(|(set, reversal)| (format!("Set {set}"), told(reversal, how))).collect();
     lines.extend(damage.iter().map(|damage| ("!".to_owned(), format!("the journal is damaged: {damage}"))));
     if lines.is_empty() {
         lines.push(("-".to_owned(), "nothing stands that could be taken back".to_owned()));
@@ -250,12 +265,14 @@ fn show(rows: &[(u64, Reversal)], damage: &[String], as_json: bool) -> Result<()
     output::print(&render::text::sections(&lines, output::text_options()))
 }
 
-fn told(reversal: &Reversal) -> String {
+fn told(reversal: &Reversal, how: How) -> String {
     let Reversal { kind, path, target, reverted, .. } = reversal;
     let wanted = short(*kind, target.as_deref());
     let reads = short(*kind, reverted.read.as_deref());
     let what = match reverted.outcome {
+        Undone::Restored if how.is_rehearsal => format!("would read {wanted} again"),
         Undone::Restored => format!("reads {wanted} again"),
+        Undone::Already if how.is_rehearsal => format!("reads {wanted} already"),
         Undone::Already => format!("read {wanted} already"),
         Undone::Covered => "a later set changed it too: left to that one".to_owned(),
         Undone::Drift => format!("left alone: reads {reads}, which is not ours; before us it read {wanted}"),
@@ -265,7 +282,7 @@ fn told(reversal: &Reversal) -> String {
             let rest = if *kind == Kind::SwapArea { ", and with it what was changed for it" } else { "" };
             format!("could not be brought back to {wanted}{why}; reads {reads}{rest}")
         }
-        Undone::Gone => "its device is not there; try again when it is".to_owned(),
+        Undone::Gone => "its path or device is not there; try again when it is".to_owned(),
     };
     format!("{path}: {what}")
 }

@@ -20,7 +20,8 @@ pub(super) fn wrap(text: &str, width: usize, first: &str, rest: &str) -> String 
             out.push(' ');
             column += 1;
         }
-        out += word;
+        // What a device or a file says of itself must not steer the terminal.
+        out.extend(word.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }));
         column += length;
         at_start = false;
     }
@@ -108,6 +109,11 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn no_control_character_comes_through(text in "[a-z\\x00-\\x1f\\x7f-\\u{9f} ]{0,80}") {
+            prop_assert!(wrap(&text, 40, "- ", "  ").chars().all(|c| c == '\n' || !c.is_control()));
+        }
+
         #[test]
         fn wrapping_keeps_every_word(text in "[a-z ]{0,300}", width in 10usize..100) {
             let wrapped = wrap(&text, width, "- ", "  ");
