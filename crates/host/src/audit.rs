@@ -60,7 +60,7 @@ pub fn of_everything(root: &Root) -> usize {
             let findings = rules::audit_for(profile, &host, target);
             let wanted = Wanted { rules: None, class_max: Risk::SideEffects };
             let plan = Plan::of(&findings, root, &wanted);
-            count += findings.len() + persist::files(&plan.changes, 1).len();
+            count += findings.len() + persist::files(root, &plan.changes, 1).len();
         }
         count += hazards::write_hazards(root, target).len();
     }

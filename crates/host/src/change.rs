@@ -148,6 +148,78 @@ pub fn side_effects(path: &str) -> Vec<String> {
     row.map_or_else(Vec::new, |(_, names)| names.iter().map(place).collect())
 }
 
+/// Every attribute that a rule's fix or `swap on` writes, and what moves along with it; `*` stands for any
+/// part of a name, `**` for any folders.
+const ATTRIBUTES: &[&str] = &[
+    "/proc/sys/fs/aio-max-nr",
+    "/proc/sys/kernel/bpf_stats_enabled",
+    "/proc/sys/kernel/io_uring_disabled",
+    "/proc/sys/kernel/nmi_watchdog",
+    "/proc/sys/kernel/numa_balancing",
+    "/proc/sys/kernel/timer_migration",
+    "/proc/sys/vm/compact_unevictable_allowed",
+    "/proc/sys/vm/compaction_proactiveness",
+    "/proc/sys/vm/dirty_background_bytes",
+    "/proc/sys/vm/dirty_background_ratio",
+    "/proc/sys/vm/dirty_bytes",
+    "/proc/sys/vm/dirty_ratio",
+    "/proc/sys/vm/laptop_mode",
+    "/proc/sys/vm/max_map_count",
+    "/proc/sys/vm/min_free_kbytes",
+    "/proc/sys/vm/overcommit_memory",
+    "/proc/sys/vm/page-cluster",
+    "/proc/sys/vm/stat_interval",
+    "/proc/sys/vm/swappiness",
+    "/proc/sys/vm/unprivileged_userfaultfd",
+    "/proc/sys/vm/watermark_boost_factor",
+    "/proc/sys/vm/watermark_scale_factor",
+    "/proc/sys/vm/zone_reclaim_mode",
+    "/sys/block/*/queue/*",
+    "/sys/block/*/trace/enable",
+    "/sys/class/nvme/*/power/pm_qos_latency_tolerance_us",
+    "/sys/class/nvme/*/subsystem/iopolicy",
+    "/sys/devices/**/iopolicy",
+    "/sys/bus/pci/devices/*/power/control",
+    "/sys/devices/**/power/control",
+    "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+    "/sys/devices/system/cpu/cpu*/cpuidle/state*/disable",
+    "/sys/devices/system/cpu/cpu*/power/energy_perf_bias",
+    "/sys/devices/system/cpu/cpufreq/boost",
+    "/sys/devices/system/cpu/cpufreq/policy*/energy_performance_preference",
+    "/sys/devices/system/cpu/cpufreq/policy*/scaling_governor",
+    "/sys/devices/system/cpu/cpuidle/current_governor",
+    "/sys/devices/system/cpu/intel_pstate/min_perf_pct",
+    "/sys/devices/system/cpu/intel_pstate/no_turbo",
+    "/sys/devices/system/cpu/intel_uncore_frequency/package_*/min_freq_khz",
+    "/sys/devices/virtual/workqueue/cpumask",
+    "/sys/firmware/acpi/platform_profile",
+    "/sys/fs/cgroup/**/memory.swap.max",
+    "/sys/fs/cgroup/**/memory.zswap.max",
+    "/sys/fs/cgroup/**/memory.zswap.writeback",
+    "/sys/kernel/mm/ksm/run",
+    "/sys/kernel/mm/lru_gen/enabled",
+    "/sys/kernel/mm/numa/demotion_enabled",
+    "/sys/kernel/mm/swap/vma_ra_enabled",
+    "/sys/kernel/mm/transparent_hugepage/**",
+    "/sys/kernel/tracing/current_tracer",
+    "/sys/module/haltpoll/parameters/guest_halt_poll_ns",
+    "/sys/module/pcie_aspm/parameters/policy",
+    "/sys/module/zswap/parameters/*",
+];
+
+/// Whether a path is one of a pattern's, part by part; `**` stands for any number of parts.
+fn fits(pattern: &str, path: &str) -> bool {
+    let Some((part, pattern)) = pattern.split_once('/') else {
+        return pattern == "**" || (!path.contains('/') && plan::matches(pattern, path));
+    };
+    let behind = |path: &str| path.split_once('/').map(|(_, rest)| rest.to_owned());
+    if part == "**" {
+        return fits(pattern, path) || behind(path).is_some_and(|rest| fits(&format!("**/{pattern}"), &rest));
+    }
+    let (name, rest) = path.split_once('/').unwrap_or((path, ""));
+    path.contains('/') && plan::matches(part, name) && fits(pattern, rest)
+}
+
 /// Whether Overdrive may ever write there: attributes, files that carry its name in folders for such files,
 /// and what can be swapped to. A damaged or forged journal can lead nowhere else.
 #[must_use]
@@ -156,13 +228,7 @@ pub fn may_write(kind: Kind, path: &str) -> bool {
         return false;
     }
     match kind {
-        Kind::Attribute => {
-            // Writing these acts at once and cannot be taken back by writing again.
-            const ACTIONS: [&str; 9] =
-                ["bind", "unbind", "remove", "rescan", "reset", "new_id", "delete", "uevent", "remove_id"];
-            let is_action = ACTIONS.contains(&crate::target::last(path));
-            !is_action && (path.starts_with("/sys/") || path.starts_with("/proc/sys/"))
-        }
+        Kind::Attribute => ATTRIBUTES.iter().any(|pattern| fits(pattern, path)),
         Kind::File => persist::FOLDERS.iter().any(|folder| {
             let name = path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'));
             name.is_some_and(|name| name.contains("overdrive") && !name.contains('/'))
@@ -210,12 +276,27 @@ mod tests {
 
     #[test]
     fn only_attributes_and_own_files_may_be_written() {
-        for path in ["/sys/block/vda/queue/scheduler", "/proc/sys/vm/swappiness"] {
+        for path in [
+            "/sys/block/vda/queue/scheduler",
+            "/proc/sys/vm/swappiness",
+            "/sys/fs/cgroup/memory.swap.max",
+            "/sys/fs/cgroup/a.slice/b.scope/memory.swap.max",
+            "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled",
+        ] {
             assert!(may_write(Kind::Attribute, path), "{path}");
         }
-        for path in
-            ["/etc/passwd", "/sys/../etc/passwd", "/sys/bus/pci/drivers/nvme/unbind", "/proc/sysrq-trigger"]
-        {
+        for path in [
+            "/etc/passwd",
+            "/sys/../etc/passwd",
+            "/sys/bus/pci/drivers/nvme/unbind",
+            "/proc/sysrq-trigger",
+            "/sys/power/state",
+            "/proc/sys/kernel/core_pattern",
+            "/sys/class/nvme/nvme0/reset_controller",
+            "/sys/block/sda/device/delete",
+            "/sys/block/sda/queue/a/b",
+            "/sys/fs/cgroup/a/cgroup.kill",
+        ] {
             assert!(!may_write(Kind::Attribute, path), "{path}");
         }
         assert!(may_write(Kind::SwapArea, "/dev/nvme0n1") && may_write(Kind::SwapSpace, "/var/swap"));

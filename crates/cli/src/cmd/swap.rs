@@ -85,7 +85,7 @@ fn plan(flags: &SwapPlanFlags) -> Result<Ending> {
     }
     let (_, setup) = make(&flags.wish)?;
     if flags.shell {
-        output::print(&shell::script(&setup.plan.changes))?;
+        output::print(&shell::script(&Root::new("/"), &setup.plan.changes))?;
     } else {
         show::setup(&setup, flags.wish.json)?;
     }

@@ -70,7 +70,7 @@ fn plan(flags: &PlanFlags) -> Result<Ending> {
     let (plan, notes) = make(&flags.choice)?;
     notes.iter().for_each(|note| eprintln!("{note}"));
     if flags.shell {
-        output::print(&shell::script(&plan.changes))?;
+        output::print(&shell::script(&Root::new(&flags.choice.scope.root), &plan.changes))?;
     } else {
         show(&plan, flags.choice.json)?;
     }
@@ -101,7 +101,7 @@ fn make(choice: &ChoiceFlags) -> Result<(Plan, Vec<String>)> {
             }
             None => 1,
         };
-        plan.changes.extend(persist::files(&plan.changes, set));
+        plan.changes.extend(persist::files(&root, &plan.changes, set));
     }
     Ok((plan, notes))
 }

@@ -30,9 +30,16 @@ pub(crate) struct TopologyFlags {
     pub(crate) from_capture: Option<PathBuf>,
     /// How much each host bridge carries in a second, which the kernel does not know [default: as published
     /// for this processor, where it is]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = above_zero)]
     pub(crate) bridge_limit: Option<u64>,
     /// Print JSON on standard output, and nothing else there
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn above_zero(text: &str) -> Result<u64, String> {
+    match parse_size(text).map_err(|error| error.to_string())? {
+        0 => Err("a bridge that carries nothing; wanted what it carries in a second, such as 16g".to_owned()),
+        bytes => Ok(bytes),
+    }
 }

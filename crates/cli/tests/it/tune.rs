@@ -98,7 +98,7 @@ fn what_is_applied_to_a_copied_host_is_taken_back_to_the_byte() {
         "{applied}"
     );
     assert_eq!(std::fs::read_to_string(root.join(SCHEDULER)).unwrap(), "none\n");
-    let rules = std::fs::read_to_string(root.join("etc/udev/rules.d/99-overdrive-1.rules")).unwrap();
+    let rules = std::fs::read_to_string(root.join("etc/udev/rules.d/99-overdrive-0001.rules")).unwrap();
     assert!(rules.contains("ATTR{queue/scheduler}=\"none\""), "{rules}");
 
     let status = json(&["tune", "status", "--root", at, "--json"], 0);
@@ -135,14 +135,14 @@ fn what_only_a_unit_can_keep_gets_one_and_undo_takes_it_back() {
     let governor = ["--rules", "cpu-governor-performance", "--class", "B", "--persist"];
     let words = [["tune", "apply", "--root", at, "--json"].as_slice(), &governor].concat();
     let applied = json(&words, 0);
-    let unit = std::fs::read_to_string(root.join("etc/systemd/system/overdrive-1.service")).unwrap();
+    let unit = std::fs::read_to_string(root.join("etc/systemd/system/overdrive-0001.service")).unwrap();
     assert!(
         unit.contains("ExecStart=/bin/sh -c 'echo performance > /sys/devices/system/cpu"),
         "{unit}{applied}"
     );
     let wants = root.join("etc/systemd/system/multi-user.target.d");
-    let enabled = std::fs::read_to_string(wants.join("overdrive-1.conf")).unwrap();
-    assert!(enabled.ends_with("[Unit]\nWants=overdrive-1.service\n"), "{enabled}");
+    let enabled = std::fs::read_to_string(wants.join("overdrive-0001.conf")).unwrap();
+    assert!(enabled.ends_with("[Unit]\nWants=overdrive-0001.service\n"), "{enabled}");
     json(&["tune", "undo", "--root", at, "--json"], 0);
     assert_eq!(meanings(&root), meant);
     assert_eq!(contents(&root).len(), before.len());
@@ -294,4 +294,62 @@ fn a_real_attribute_of_an_unused_loop_device_is_changed_and_taken_back() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{}\n", kib + 64));
     driver.undo(set).unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), old);
+}
+
+/// A copied host with a set of one change applied to its disk's scheduler.
+fn applied(folder: &Path) -> std::path::PathBuf {
+    let root = folder.join("host");
+    unpacked("reference-virtio", &root);
+    let rules = ["--rules", "block-scheduler-none", "--even-if-busy", "--json"];
+    json(&[&["tune", "apply", "--root", root.to_str().unwrap(), "--target", "vda"][..], &rules].concat(), 0);
+    root
+}
+
+#[test]
+fn undo_says_beforehand_what_it_would_do_and_refuses_what_it_would_refuse() {
+    let folder = folder();
+    let root = applied(folder.path());
+    let at = root.to_str().unwrap();
+    let (before, journal) = (contents(&root), root.join("var/lib/overdrive/journal.jsonl"));
+    let text = std::fs::read(&journal).unwrap();
+    let told = json(&["tune", "undo", "--root", at, "--dry-run", "--json"], 0);
+    assert_eq!((&told["schema"], &told["dry_run"]), (&"overdrive.undo/1".into(), &true.into()), "{told}");
+    assert_eq!(told["changes"][0]["outcome"], "restored", "{told}");
+    assert!(told["changes"][0]["wanted"].as_str().unwrap().contains("[mq-deadline]"), "{told}");
+    let (code, out, _) = run(&["tune", "undo", "--root", at, "--dry-run", "1"]);
+    assert!(code == 0 && out.contains("would read mq-deadline again"), "{out}");
+    let (code, _, error) = run(&["tune", "undo", "--root", at, "--dry-run", "99"]);
+    assert!(code == 2 && error.contains("no set 99"), "{error}");
+    assert_eq!((contents(&root), std::fs::read(&journal).unwrap()), (before, text), "nothing is written");
+    std::fs::write(root.join(SCHEDULER), "kyber\n").unwrap();
+    let told = json(&["tune", "undo", "--root", at, "--dry-run", "--json"], 1);
+    assert_eq!(told["changes"][0]["outcome"], "drift", "{told}");
+}
+
+#[test]
+fn another_hosts_journal_and_one_outside_the_root_are_refused() {
+    let folder = folder();
+    let root = applied(folder.path());
+    let at = root.to_str().unwrap();
+    let apply = ["tune", "apply", "--root", at, "--target", "vda", "--rules", "block-wbt", "--even-if-busy"];
+    std::fs::write(root.join("etc/machine-id"), "0123\n").unwrap();
+    let (code, _, error) = run(&apply);
+    assert!(code == 2 && error.contains("made on another host"), "{error}");
+    std::fs::remove_dir_all(root.join("var")).unwrap();
+    let outside = folder.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::os::unix::fs::symlink(&outside, root.join("var")).unwrap();
+    let (code, _, error) = run(&apply);
+    assert!(code == 2 && error.contains("link to nowhere in this root"), "{error}");
+    assert_eq!(std::fs::read_dir(outside).unwrap().count(), 0);
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    for arguments in
+        [&["audit", "--explain", "block-wbt", "--json"][..], &["topology", "--bridge-limit", "0"]]
+    {
+        let (code, out, error) = run(arguments);
+        assert_eq!(code, 2, "{arguments:?}: {out}{error}");
+    }
 }

@@ -22,7 +22,9 @@ pub enum DriveError {
     #[error("the journal is damaged ({0}); undo what it still knows before anything new is applied")]
     Damaged(Damage),
     /// The journal's file holds something else.
-    #[error("journal.jsonl holds no journal of Overdrive's; wanted its own file or none; nothing was changed")]
+    #[error(
+        "journal.jsonl holds no journal of Overdrive's; wanted its own file or none; nothing was changed"
+    )]
     NoJournal,
     /// A set of another host.
     #[error("set {0} was made on another host (machine-id differs); wanted the journal of this one")]
@@ -44,7 +46,11 @@ pub enum DriveError {
 fn room(errno: i32) -> &'static str {
     const ENOSPC: i32 = 28;
     const EDQUOT: i32 = 122;
-    if matches!(errno, ENOSPC | EDQUOT) { ": make room for it, also for undo, which is journaled too" } else { "" }
+    if matches!(errno, ENOSPC | EDQUOT) {
+        ": make room for it, also for undo, which is journaled too"
+    } else {
+        ""
+    }
 }
 
 /// Who changes what, when: the head of a set.
@@ -128,8 +134,8 @@ impl<'a> Driver<'a> {
     /// the others; a journal that takes no more does.
     ///
     /// # Errors
-    /// When the journal is damaged and something stands, or it is another host's, or it cannot be written, or a
-    /// change may not be made at all.
+    /// When the journal is damaged and something stands, or it is another host's, or it cannot be written, or
+    /// a change may not be made at all.
     pub fn apply(&mut self, changes: &[Change]) -> Result<(u64, Vec<Applied>), DriveError> {
         changes.iter().try_for_each(permitted)?;
         let live: Vec<u64> =
@@ -274,7 +280,7 @@ fn permitted(change: &Change) -> Result<(), DriveError> {
     }
     if !super::may_write(change.kind, &change.path) {
         return forbid(
-            "it is neither an attribute below /sys or /proc/sys nor a file of Overdrive's own nor swap space",
+            "it is neither an attribute that a rule is about nor a file of Overdrive's own nor swap space",
         );
     }
     Ok(())

@@ -2,6 +2,7 @@
 //! without a thought for what else is configured.
 
 use super::{Change, Device, Kind, meaning};
+use crate::root::Root;
 use std::collections::BTreeMap;
 
 /// The only folders in which Overdrive makes files.
@@ -17,13 +18,15 @@ pub const FOLDERS: [&str; 6] = [
 /// Where units stand in [`FOLDERS`]; behind it, what has them started.
 const UNITS: usize = 4;
 
-/// The files that set what `changes` set, at every boot, for set number `set`.
+/// The files that set what `changes` set, at every boot, for set number `set`. `root` tells what is a module.
 #[must_use]
-pub fn files(changes: &[Change], set: u64) -> Vec<Change> {
+pub fn files(root: &Root, changes: &[Change], set: u64) -> Vec<Change> {
+    // Later sets are read after earlier ones: files are read in the order of their names.
+    let number = format!("{set:04}");
     let mut texts: BTreeMap<String, (Vec<String>, &Change)> = BTreeMap::new();
     for change in changes.iter().filter(|change| change.kind == Kind::Attribute) {
-        let (folder, name, line) = place(change);
-        let path = format!("{}/{}", FOLDERS[folder], name.replace('N', &set.to_string()));
+        let (folder, name, line) = place(root, change);
+        let path = format!("{}/{}", FOLDERS[folder], name.replace('N', &number));
         texts.entry(path).or_insert((Vec::new(), change)).0.push(line);
     }
     let rules: Vec<&str> = changes.iter().map(|change| change.rule.as_str()).collect();
@@ -49,7 +52,7 @@ pub fn files(changes: &[Change], set: u64) -> Vec<Change> {
             lines.join("\n")
         );
         // Enabled by a file as well: a link as systemctl makes it could not be undone as a text.
-        let wanted = format!("{}/overdrive-{set}.conf", FOLDERS[UNITS + 1]);
+        let wanted = format!("{}/overdrive-{number}.conf", FOLDERS[UNITS + 1]);
         files.push(file(path, rule.clone(), first, &body));
         files.push(file(wanted, rule, first, &format!("[Unit]\nWants={unit}")));
     }
@@ -67,7 +70,7 @@ fn deduplicated<'a>(names: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// In which folder, in which file (N is the set), as which line.
-fn place(change: &Change) -> (usize, &'static str, String) {
+fn place(root: &Root, change: &Change) -> (usize, &'static str, String) {
     let value = change.new.as_deref().map(meaning).unwrap_or_default();
     if let Some(key) = change.path.strip_prefix("/proc/sys/") {
         return (0, "90-overdrive-N.conf", format!("{} = {value}", key.replace('/', ".")));
@@ -79,7 +82,9 @@ fn place(change: &Change) -> (usize, &'static str, String) {
         return (1, "99-overdrive-N.rules", udev_line(device, attribute, value));
     }
     let module = change.path.strip_prefix("/sys/module/").and_then(|rest| rest.split_once("/parameters/"));
-    if let Some((module, parameter)) = module {
+    // What is built into the kernel has no such file, and is not loaded with options from there.
+    let is_loaded = |name: &str| root.exists(&format!("/sys/module/{name}/initstate"));
+    if let Some((module, parameter)) = module.filter(|(module, _)| is_loaded(module)) {
         return (2, "overdrive-N.conf", format!("options {module} {parameter}={value}"));
     }
     if change.path.starts_with("/sys/kernel/") && !change.path.starts_with("/sys/kernel/debug/") {
@@ -122,12 +127,15 @@ mod tests {
     #[test]
     fn each_kind_of_attribute_has_its_file() {
         let disk = Device { folder: "/sys/block/nvme0n1".to_owned(), id: "wwid:eui.01".to_owned() };
+        let root = Root::from_capture("/sys/module/nvme/initstate = live\n").unwrap();
         let files = files(
+            &root,
             &[
                 change("/proc/sys/vm/swappiness", "100", None),
                 change("/proc/sys/kernel/numa_balancing", "0", None),
                 change("/sys/block/nvme0n1/queue/scheduler", "none", Some(disk)),
                 change("/sys/module/nvme/parameters/poll_queues", "4", None),
+                change("/sys/module/zswap/parameters/enabled", "N", None),
                 change("/sys/kernel/mm/ksm/run", "0", None),
                 change("/sys/devices/system/cpu/cpufreq/policy0/scaling_governor", "performance", None),
                 change("/sys/devices/system/cpu/cpufreq/policy1/scaling_governor", "performance", None),
@@ -139,26 +147,27 @@ mod tests {
             file.new.clone().unwrap().lines().skip(1).collect::<Vec<_>>().join("\n")
         };
         assert_eq!(
-            text("/etc/sysctl.d/90-overdrive-3.conf"),
+            text("/etc/sysctl.d/90-overdrive-0003.conf"),
             "vm.swappiness = 100\nkernel.numa_balancing = 0"
         );
         assert_eq!(
-            text("/etc/udev/rules.d/99-overdrive-3.rules"),
+            text("/etc/udev/rules.d/99-overdrive-0003.rules"),
             "ACTION==\"add|change\", SUBSYSTEM==\"block\", ENV{DEVTYPE}==\"disk\", \
              ATTR{wwid}==\"eui.01\", ATTR{queue/scheduler}=\"none\""
         );
-        assert_eq!(text("/etc/modprobe.d/overdrive-3.conf"), "options nvme poll_queues=4");
-        assert_eq!(text("/etc/tmpfiles.d/overdrive-3.conf"), "w /sys/kernel/mm/ksm/run - - - - 0");
+        assert_eq!(text("/etc/modprobe.d/overdrive-0003.conf"), "options nvme poll_queues=4");
+        assert_eq!(text("/etc/tmpfiles.d/overdrive-0003.conf"), "w /sys/kernel/mm/ksm/run - - - - 0");
         assert_eq!(
-            text("/etc/systemd/system/overdrive-3.service"),
+            text("/etc/systemd/system/overdrive-0003.service"),
             "[Unit]\nDescription=Settings of overdrive tune, set 3\n\n[Service]\nType=oneshot\n\
              RemainAfterExit=yes\n\
+             ExecStart=/bin/sh -c 'echo N > /sys/module/zswap/parameters/enabled'\n\
              ExecStart=/bin/sh -c 'echo performance > /sys/devices/system/cpu/cpufreq/policy0/scaling_governor'\n\
              ExecStart=/bin/sh -c 'echo performance > /sys/devices/system/cpu/cpufreq/policy1/scaling_governor'"
         );
         assert_eq!(
-            text("/etc/systemd/system/multi-user.target.d/overdrive-3.conf"),
-            "[Unit]\nWants=overdrive-3.service"
+            text("/etc/systemd/system/multi-user.target.d/overdrive-0003.conf"),
+            "[Unit]\nWants=overdrive-0003.service"
         );
         assert!(files.iter().all(|file| super::super::may_write(Kind::File, &file.path)));
     }

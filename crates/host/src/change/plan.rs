@@ -115,7 +115,7 @@ fn changes(finding: &Finding, command: &str, root: &Root) -> Result<Vec<Change>,
         }
         for path in paths {
             if !may_write(Kind::Attribute, &path) {
-                return Err(format!("{path}: an action, which writing cannot take back: to be run by hand"));
+                return Err(format!("{path}: not among what Overdrive writes: to be run by hand"));
             }
             let read = root.text(&path);
             let crate::facts::Fact::Known { raw, .. } = &read else {
@@ -202,7 +202,7 @@ fn expand(root: &Root, pattern: &str) -> Vec<String> {
 }
 
 /// Whether a name fits a pattern with `*` in it.
-fn matches(pattern: &str, name: &str) -> bool {
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
         Some((head, tail)) => name.strip_prefix(head).is_some_and(|rest| {

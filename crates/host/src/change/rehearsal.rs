@@ -1,4 +1,5 @@
-//! A host that is read as it is and written to in memory only, so that undo tells beforehand what it would do.
+//! A host that is read as it is and written to in memory only, so that undo tells beforehand what it would
+//! do.
 //!
 //! What the kernel itself would change, refuse or round is not in it.
 

@@ -1,12 +1,13 @@
 //! A plan as a shell script, for those who want to read and run it themselves.
 
-use super::{Change, Kind, meaning, swap};
+use super::{Change, Kind, meaning, side_effects, swap};
+use crate::root::Root;
 use overdrive_sys::swap::space::FirstPage;
 
-/// A script: `sh FILE apply` makes the changes, `sh FILE undo` takes them back. It keeps no journal and looks
-/// for no drift.
+/// A script: `sh FILE apply` makes the changes, `sh FILE undo` takes them back, with what the kernel moves
+/// along as `root` has it now. It keeps no journal and looks for no drift.
 #[must_use]
-pub fn script(changes: &[Change]) -> String {
+pub fn script(root: &Root, changes: &[Change]) -> String {
     let mut text = String::from(
         "#!/bin/sh\n# Made by overdrive tune plan --shell. Run as root: 'sh FILE apply', later 'sh FILE undo'.\n\
          # It keeps no journal and overwrites what others changed since; overdrive tune apply does not.\n\
@@ -18,10 +19,32 @@ pub fn script(changes: &[Change]) -> String {
     }
     text += "    :\n}\nundo() {\n";
     for change in changes.iter().rev() {
-        text += &line(change, change.old.as_deref());
+        text += &back(root, change);
     }
     text += "    :\n}\ncase \"$1\" in\napply) apply ;;\nundo) undo ;;\n\
              *) echo \"usage: sh $0 apply|undo\" >&2; exit 2 ;;\nesac\n";
+    text
+}
+
+/// What takes a change back: what stood there, then what its change and its undo moved along.
+fn back(root: &Root, change: &Change) -> String {
+    let moved = |path: String| {
+        let now = root.text(&path).value()?.clone();
+        Some((path, now))
+    };
+    let moved: Vec<(String, String)> = match change.kind {
+        Kind::Attribute => side_effects(&change.path).into_iter().filter_map(moved).collect(),
+        _ => Vec::new(),
+    };
+    // Of each pair of limits one is in force, and the other reads 0, which may not be written to it.
+    let is_out = |path: &str, text: &str| path.starts_with("/proc/sys/vm/dirty_") && meaning(text) == "0";
+    let mut text = String::new();
+    if !is_out(&change.path, change.old.as_deref().unwrap_or_default()) {
+        text += &line(change, change.old.as_deref());
+    }
+    for (path, old) in moved.iter().filter(|(path, old)| !is_out(path, old)) {
+        text += &format!("    echo {} > {}\n", quoted(meaning(old)), quoted(path));
+    }
     text
 }
 
@@ -29,7 +52,10 @@ fn line(change: &Change, value: Option<&str>) -> String {
     let path = quoted(&change.path);
     match (change.kind, value) {
         (Kind::Attribute, Some(value)) => format!("    echo {} > {path}\n", quoted(meaning(value))),
-        (Kind::File, Some(value)) => format!("    printf %s {} > {path}\n", quoted(value)),
+        (Kind::File, Some(value)) => {
+            let folder = change.path.rsplit_once('/').map_or("/", |(folder, _)| folder);
+            format!("    mkdir -p {} && printf %s {} > {path}\n", quoted(folder), quoted(value))
+        }
         (Kind::SwapSpace, Some("zeros")) => format!("    dd if=/dev/zero of={path} bs=4096 count=1\n"),
         (Kind::SwapSpace, Some(text)) => make_space(&path, change, text),
         (Kind::SwapArea, Some(text)) => {
@@ -66,6 +92,45 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn nothing() -> Root {
+        Root::from_capture("").unwrap()
+    }
+
+    #[test]
+    fn undo_brings_back_what_moved_along_and_only_the_limit_in_force() {
+        let root = Root::from_capture(
+            "/sys/block/sda/queue/nr_requests = 256\n/sys/block/sda/queue/wbt_lat_usec = 2000\n\
+             /proc/sys/vm/dirty_ratio = 20\n",
+        )
+        .unwrap();
+        let change = |kind, path: &str, old: Option<&str>| Change {
+            rule: "a-rule".to_owned(),
+            class: "A".to_owned(),
+            kind,
+            path: path.to_owned(),
+            old: old.map(str::to_owned),
+            new: Some("1".to_owned()),
+            device: None,
+        };
+        let text = script(
+            &root,
+            &[
+                change(Kind::Attribute, "/sys/block/sda/queue/scheduler", Some("none [mq-deadline]\n")),
+                change(Kind::Attribute, "/proc/sys/vm/dirty_bytes", Some("0\n")),
+                change(Kind::File, "/etc/systemd/system/multi-user.target.d/overdrive-0001.conf", None),
+            ],
+        );
+        let (apply, undo) = text.split_once("undo() {").unwrap();
+        assert!(apply.contains("mkdir -p /etc/systemd/system/multi-user.target.d && printf"), "{apply}");
+        assert!(
+            !undo.contains("> /proc/sys/vm/dirty_bytes")
+                && undo.contains("echo 20 > /proc/sys/vm/dirty_ratio")
+        );
+        let at = |line: &str| undo.find(line).unwrap_or_else(|| panic!("{line}: {undo}"));
+        assert!(at("echo mq-deadline > ") < at("echo 256 > /sys/block/sda/queue/nr_requests"));
+        at("echo 2000 > /sys/block/sda/queue/wbt_lat_usec");
+    }
+
     #[test]
     fn words_survive_the_shell() {
         assert_eq!(quoted("/sys/a"), "/sys/a");
@@ -85,11 +150,14 @@ mod tests {
             device: None,
         };
         let space = |bytes: u64| format!("swap {bytes} {}", "ab".repeat(16));
-        let text = script(&[
-            change(Kind::SwapSpace, "/dev/nvme0n1", Some("zeros"), space(1 << 30)),
-            change(Kind::SwapArea, "/dev/nvme0n1", None, "priority 10 discard-once".to_owned()),
-            change(Kind::SwapSpace, "/var/swap", None, space(1 << 20)),
-        ]);
+        let text = script(
+            &nothing(),
+            &[
+                change(Kind::SwapSpace, "/dev/nvme0n1", Some("zeros"), space(1 << 30)),
+                change(Kind::SwapArea, "/dev/nvme0n1", None, "priority 10 discard-once".to_owned()),
+                change(Kind::SwapSpace, "/var/swap", None, space(1 << 20)),
+            ],
+        );
         for line in [
             "mkswap -L overdrive /dev/nvme0n1",
             "swapon -p 10 -d=once /dev/nvme0n1",
@@ -113,7 +181,7 @@ mod tests {
             new: Some(new.to_owned()),
             device: None,
         };
-        let text = script(&[change("/sys/a", "x [y]\n", "x"), change("/sys/b", "1\n", "2")]);
+        let text = script(&nothing(), &[change("/sys/a", "x [y]\n", "x"), change("/sys/b", "1\n", "2")]);
         let undo = text.split("undo() {").nth(1).unwrap();
         assert!(undo.find("echo 1 > /sys/b").unwrap() < undo.find("echo y > /sys/a").unwrap(), "{text}");
     }

@@ -316,7 +316,10 @@ impl State {
     }
 
     /// The links of a chain, lowest first: who, and what is expected there while it is the topmost.
-    fn links<'a>(&'a self, key: &'a str) -> impl DoubleEndedIterator<Item = ((u64, u32), Option<&'a str>)> + 'a {
+    fn links<'a>(
+        &'a self,
+        key: &'a str,
+    ) -> impl DoubleEndedIterator<Item = ((u64, u32), Option<&'a str>)> + 'a {
         self.sets.iter().flat_map(move |(&set, content)| {
             content.changes.iter().filter(|(_, standing)| standing.is_live()).filter_map(
                 move |(&change, standing)| {

@@ -84,7 +84,8 @@ const EIO: i32 = 5;
 const ENOENT: i32 = 2;
 const EINVAL: i32 = 22;
 
-/// The journal's usual folder below a root. As for attributes, a link in a copied tree does not lead out of it.
+/// The journal's usual folder below a root. As for attributes, a link in a copied tree does not lead out of
+/// it.
 ///
 /// # Errors
 /// When a link on the way leads to nowhere in this root.
@@ -364,8 +365,8 @@ mod tests {
         let swappiness = "/proc/sys/vm/swappiness";
         system.write(Kind::Attribute, swappiness, Some("100")).unwrap();
         assert_eq!(system.read(Kind::Attribute, swappiness), Ok(Some("100\n".to_owned())));
-        assert_eq!(system.write(Kind::Attribute, "/proc/sys/vm/none", Some("1")), Err(ENOENT));
-        assert!(!base.join("proc/sys/vm/none").exists());
+        assert_eq!(system.write(Kind::Attribute, "/proc/sys/vm/page-cluster", Some("1")), Err(ENOENT));
+        assert!(!base.join("proc/sys/vm/page-cluster").exists());
         let file = "/etc/sysctl.d/90-overdrive-1.conf";
         system.write(Kind::File, file, Some("x\n")).unwrap();
         assert_eq!(system.read(Kind::File, file), Ok(Some("x\n".to_owned())));

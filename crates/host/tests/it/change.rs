@@ -189,9 +189,9 @@ fn a_renamed_device_is_followed_and_one_that_is_gone_is_kept_for_later() {
 #[test]
 fn a_refused_write_is_told_and_the_rest_goes_on() {
     for errno in [1, 16, 22] {
-        let mut system = host(1).with("/sys/refused", "a\n", Behaviour::Refused(errno));
+        let mut system = host(1).with("/sys/block/sd1/queue/refused", "a\n", Behaviour::Refused(errno));
         let before = system.files.clone();
-        let plan = [change(&system, "/sys/refused", "b"), change(&system, SWAPPINESS, "100")];
+        let plan = [change(&system, "/sys/block/sd1/queue/refused", "b"), change(&system, SWAPPINESS, "100")];
         let (set, outcomes) = apply(&mut system, &plan).unwrap();
         assert_eq!(outcomes[0], Applied::Refused(errno));
         assert!(outcomes[1].is_good());
@@ -202,13 +202,16 @@ fn a_refused_write_is_told_and_the_rest_goes_on() {
 
 #[test]
 fn a_value_that_the_kernel_rounds_or_ignores_is_told_and_undone() {
-    let mut system = host(1).with("/sys/rounded", "8\n", Behaviour::Rounded(8)).with(
-        "/sys/ignored",
+    let mut system = host(1).with("/sys/block/sd1/queue/rounded", "8\n", Behaviour::Rounded(8)).with(
+        "/sys/block/sd1/queue/ignored",
         "0\n",
         Behaviour::Ignored,
     );
     let before = system.files.clone();
-    let plan = [change(&system, "/sys/rounded", "13"), change(&system, "/sys/ignored", "1")];
+    let plan = [
+        change(&system, "/sys/block/sd1/queue/rounded", "13"),
+        change(&system, "/sys/block/sd1/queue/ignored", "1"),
+    ];
     let (set, outcomes) = apply(&mut system, &plan).unwrap();
     assert_eq!(outcomes, [Applied::Differs("16\n".to_owned()), Applied::Differs("0\n".to_owned())]);
     assert_eq!(undo(&mut system, "b1", set), [Undone::Restored]);
@@ -453,12 +456,24 @@ fn drawn(seed: u64) -> (FakeSystem, Vec<Vec<Change>>) {
             1 => Behaviour::Ignored,
             _ => Behaviour::Plain,
         };
-        system = system.with(&format!("/sys/a{number}"), &format!("{}\n", rng.below(9)), behaviour);
+        system = system.with(
+            &format!("/sys/block/sd1/queue/a{number}"),
+            &format!("{}\n", rng.below(9)),
+            behaviour,
+        );
     }
     let mut model = system.clone();
     let mut sets = Vec::new();
     for _ in 0..=rng.below(2) {
-        let mut paths = vec![SCHEDULER, REQUESTS, SWAPPINESS, "/sys/a0", "/sys/a1", "/sys/a2", "/sys/a3"];
+        let mut paths = vec![
+            SCHEDULER,
+            REQUESTS,
+            SWAPPINESS,
+            "/sys/block/sd1/queue/a0",
+            "/sys/block/sd1/queue/a1",
+            "/sys/block/sd1/queue/a2",
+            "/sys/block/sd1/queue/a3",
+        ];
         let mut changes: Vec<Change> = Vec::new();
         for _ in 0..=rng.below(4) {
             let path = paths.remove(rng.below(paths.len() as u64) as usize);
@@ -538,15 +553,15 @@ fn sets_undone_in_any_order_leave_the_host_as_it_was() {
 
 #[test]
 fn rounded_by_the_kernel_and_killed_before_reading_back_is_told_apart_from_ours() {
-    let mut system = host(1).with("/sys/rounded", "8\n", Behaviour::Rounded(8));
-    let plan = [change(&system, "/sys/rounded", "13")];
+    let mut system = host(1).with("/sys/block/sd1/queue/rounded", "8\n", Behaviour::Rounded(8));
+    let plan = [change(&system, "/sys/block/sd1/queue/rounded", "13")];
     // Begin, read, intent, write, then dead: nobody has seen what the kernel made of 13.
     system.dies_after = Some(5);
     assert!(apply(&mut system, &plan).is_err());
     system.revive();
-    assert_eq!(system.files["/sys/rounded"], "16\n");
+    assert_eq!(system.files["/sys/block/sd1/queue/rounded"], "16\n");
     assert_eq!(undo(&mut system, "b1", 1), [Undone::Drift]);
-    assert_eq!(system.files["/sys/rounded"], "16\n");
+    assert_eq!(system.files["/sys/block/sd1/queue/rounded"], "16\n");
 }
 
 #[test]
