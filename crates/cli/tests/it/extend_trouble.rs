@@ -1,7 +1,7 @@
 //! Memory extension when something goes wrong: before the program begins, while others still run, and at the end.
 
 use crate::extend::{Ended, assert_empty, can_page, extend, has, ready, signal, wait_for};
-use crate::support::{folder, overdrive, read, skip, swap_stays_off};
+use crate::support::{folder, read, skip};
 use serde_json::Value;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
