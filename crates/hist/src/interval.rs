@@ -17,37 +17,58 @@ pub enum Estimate {
     Measured {
         /// The observed quantile.
         value: u64,
-        /// Lower end of the 95 % interval.
-        low: u64,
+        /// Lower end of the 95 % interval, or none when not even the smallest sample bounds it.
+        low: Option<u64>,
         /// Upper end, or none when even the largest sample does not bound it.
         high: Option<u64>,
     },
     /// Fewer than one sample is expected beyond the quantile: all that can be said, with 95 % confidence,
     /// is that it is at least this many nanoseconds.
     AtLeast(u64),
-    /// Nothing was recorded.
-    Empty,
+    /// Nothing was recorded, or so little that not even a bound can be told.
+    Unknown,
 }
 
 impl Histogram {
     /// Estimates quantile `q` (0 to 1) with its 95 % confidence interval.
     #[must_use]
     pub fn estimate(&self, q: f64) -> Estimate {
-        let Some(value) = self.value_at(q) else { return Estimate::Empty };
+        let Some(value) = self.value_at(q) else { return Estimate::Unknown };
         let n = self.count();
-        let beyond_mean = n as f64 * (1.0 - q);
+        let at = |rank: Option<u64>| rank.and_then(|rank| self.value_at_rank(rank));
         // A hair of slack, so that exactly ten million samples do carry seven nines in floating point.
-        if beyond_mean < 1.0 - 1e-8 {
-            let beyond = upper_count(n, 1.0 - q, 1.0 - LEVEL);
-            return Estimate::AtLeast(self.value_at_rank(n.saturating_sub(beyond).max(1)).unwrap_or(0));
+        if n as f64 * (1.0 - q) < 1.0 - 1e-8 {
+            return at(low_rank(n, q, 1.0 - LEVEL)).map_or(Estimate::Unknown, Estimate::AtLeast);
         }
         let tail = (1.0 - LEVEL) / 2.0;
-        let beyond_most = upper_count(n, 1.0 - q, tail);
-        let low = self.value_at_rank(n.saturating_sub(beyond_most).max(1)).unwrap_or(0);
-        let high = lower_count(n, 1.0 - q, tail)
-            .and_then(|beyond_least| self.value_at_rank(n - beyond_least))
-            .map(|high| high.max(value));
-        Estimate::Measured { value, low: low.min(value), high }
+        let (low, high) = (at(low_rank(n, q, tail)), at(high_rank(n, q, tail)));
+        Estimate::Measured {
+            value,
+            low: low.map(|low| low.min(value)),
+            high: high.map(|high| high.max(value)),
+        }
+    }
+}
+
+/// The largest rank whose sample lies above the true quantile with a chance of at most `alpha`: none when
+/// even the smallest sample does so more often.
+///
+/// Here and below it is the rarer samples that are counted, those above the quantile or those at or below it:
+/// sums over them are short, and their first term does not underflow.
+pub(crate) fn low_rank(n: u64, q: f64, alpha: f64) -> Option<u64> {
+    if q >= 0.5 {
+        n.checked_sub(upper_count(n, 1.0 - q, alpha)).filter(|&rank| rank > 0)
+    } else {
+        lower_count(n, q, alpha).map(|below| below + 1)
+    }
+}
+
+/// The smallest rank whose sample lies below the true quantile with a chance of at most `alpha`, if one does.
+pub(crate) fn high_rank(n: u64, q: f64, alpha: f64) -> Option<u64> {
+    if q >= 0.5 {
+        lower_count(n, 1.0 - q, alpha).map(|beyond| n - beyond)
+    } else {
+        Some(upper_count(n, q, alpha) + 1).filter(|&rank| rank <= n)
     }
 }
 
@@ -69,8 +90,6 @@ fn upper_count(n: u64, p: f64, alpha: f64) -> u64 {
 }
 
 /// The largest `k` with P(Binomial(n, p) <= k) <= `alpha`, or none when even k = 0 is likelier than that.
-///
-/// The true quantile lies at or below the sample with exactly `k` samples above it.
 fn lower_count(n: u64, p: f64, alpha: f64) -> Option<u64> {
     let (mean, deviation) = moments(n, p);
     if use_normal(n, p) {
@@ -95,13 +114,14 @@ fn moments(n: u64, p: f64) -> (f64, f64) {
 }
 
 /// Far from both ends the normal approximation is good to a fraction of a rank; near them the exact sum is
-/// short enough to do.
+/// short enough to do. `p` is at most a half.
 fn use_normal(n: u64, p: f64) -> bool {
     let n = n as f64;
     n * p > 500.0 && n * (1.0 - p) > 500.0
 }
 
-/// P(Binomial(n, p) = 0). It does not underflow where it is used: `n * p <= 500` or `n` is small.
+/// P(Binomial(n, p) = 0). It does not underflow where it is used: with `p <= 0.5` and `n * p <= 500`, or `n`
+/// at most 1000.
 fn first_term(n: u64, p: f64) -> f64 {
     (n as f64 * (-p).ln_1p()).exp()
 }

@@ -44,7 +44,7 @@ fn an_empty_histogram_says_so() {
     let empty = Histogram::new();
     assert_eq!((empty.min(), empty.max(), empty.mean()), (None, None, None));
     assert_eq!(empty.value_at(0.5), None);
-    assert_eq!(empty.estimate(0.99), Estimate::Empty);
+    assert_eq!(empty.estimate(0.99), Estimate::Unknown);
     assert_eq!(Histogram::decode_v2_base64(&empty.encode_v2_base64()).map(|h| h.count()), Ok(0));
 }
 
@@ -141,7 +141,7 @@ fn a_bound_is_a_lower_bound() {
 #[test]
 fn intervals_cover_the_truth_as_often_as_they_claim() {
     // Uniform values in 0..1e6: quantile q is q * 1e6. Each case draws 2,000 samples 1,500 times.
-    for q in [0.5, 0.9, 0.99, 0.999] {
+    for q in [0.01, 0.05, 0.1, 0.25, 0.5, 0.9, 0.99, 0.999] {
         let mut rng = Rng::new(11);
         let mut covered = 0;
         for _ in 0..1_500 {
@@ -152,12 +152,52 @@ fn intervals_cover_the_truth_as_often_as_they_claim() {
                 panic!("enough samples")
             };
             // The lower end is rounded up to its bucket's edge; allow that rounding, no more.
+            let low = low.unwrap_or(0);
             let low = (low as f64 * (1.0 - MAX_RELATIVE_ERROR)) as u64;
             covered += u32::from(low <= truth && high.is_none_or(|high| truth <= high));
         }
         let share = f64::from(covered) / 1_500.0;
         assert!(share >= 0.94, "quantile {q}: covered {share}");
     }
+}
+
+#[test]
+fn ranks_are_those_of_the_exact_binomial_distribution() {
+    // From sums of whole numbers (Python's fractions and math.comb), without any floating point.
+    for (n, q, low, high) in [
+        (1500, 0.05, Some(59), Some(93)),
+        (1500, 0.1, Some(128), Some(174)),
+        (1500, 0.25, Some(342), Some(409)),
+        (1500, 0.75, Some(1092), Some(1159)),
+        (1500, 0.95, Some(1408), Some(1442)),
+        (1500, 0.99, Some(1477), Some(1493)),
+        (1000, 0.5, Some(469), Some(532)),
+        (999, 0.4, Some(369), Some(431)),
+        (200, 0.25, Some(38), Some(63)),
+        (100, 0.01, None, Some(4)),
+        (6, 0.5, Some(1), Some(6)),
+        (5, 0.5, None, None),
+        (1, 0.5, None, None),
+    ] {
+        let found = (interval::low_rank(n, q, 0.025), interval::high_rank(n, q, 0.025));
+        assert_eq!(found, (low, high), "{n} samples, quantile {q}");
+    }
+    let uniform = from_values(&(1..=200).collect::<Vec<u64>>());
+    let expected = Estimate::Measured { value: 10, low: Some(4), high: Some(17) };
+    assert_eq!(uniform.estimate(0.05), expected, "a tail is not the whole range");
+}
+
+#[test]
+fn a_single_sample_bounds_no_median() {
+    let one = from_values(&[5_000]);
+    assert_eq!(one.estimate(0.5), Estimate::Unknown, "it is above the median half of the time");
+    assert_eq!(one.estimate(0.9), Estimate::Unknown);
+    assert!(
+        matches!(one.estimate(0.99), Estimate::AtLeast(_)),
+        "below the 99th percentile, as it is with 99 %"
+    );
+    let few = from_values(&[1, 2, 3, 4, 5]);
+    assert_eq!(few.estimate(0.5), Estimate::Measured { value: 3, low: None, high: None });
 }
 
 #[test]

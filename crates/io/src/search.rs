@@ -60,7 +60,7 @@ impl Objective {
             Estimate::Measured { value, .. } if value <= self.limit_ns => Judgement::Holds(value),
             Estimate::AtLeast(bound) if bound <= self.limit_ns => Judgement::TooFew(response.count()),
             Estimate::Measured { value, .. } | Estimate::AtLeast(value) => self.blame(outcome, value),
-            Estimate::Empty => Judgement::TooFew(0),
+            Estimate::Unknown => Judgement::TooFew(response.count()),
         }
     }
 

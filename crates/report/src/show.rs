@@ -65,12 +65,12 @@ pub(crate) fn us_or_ms(nanoseconds: u64) -> String {
     if nanoseconds < TOLD_IN_MS_NS { us(value) } else { format!("{} ms", us(value / 1e3)) }
 }
 
-/// The 95 % interval of a percentile in the unit its value is told in: `8.9–9.1`, open above as `8.9–?`.
+/// The 95 % interval of a percentile in the unit its value is told in: `8.9–9.1`, open on a side as `8.9–?`.
 pub(crate) fn interval(percentile: &Percentile) -> Option<String> {
     let scale = if percentile.value_ns? < TOLD_IN_MS_NS { 1.0 } else { 1e3 };
-    let end = |nanoseconds: u64| us(nanoseconds as f64 / scale);
-    let high = percentile.high_ns.map_or_else(|| "?".to_owned(), end);
-    Some(format!("{}–{high}", end(percentile.low_ns?)))
+    let end = |end_ns: Option<u64>| end_ns.map_or_else(|| "?".to_owned(), |ns| us(ns as f64 / scale));
+    let known = percentile.low_ns.or(percentile.high_ns).is_some();
+    known.then(|| format!("{}–{}", end(percentile.low_ns), end(percentile.high_ns)))
 }
 
 /// How many times as much: `1.02×`.

@@ -27,7 +27,7 @@ pub(crate) fn kept(outcome: &Outcome) -> bool {
 pub(crate) fn response_at(outcome: &Outcome, percentile: f64) -> Option<u64> {
     match search::response(outcome).estimate(percentile / 100.0) {
         Estimate::Measured { value, .. } | Estimate::AtLeast(value) => Some(value),
-        Estimate::Empty => None,
+        Estimate::Unknown => None,
     }
 }
 
@@ -35,14 +35,20 @@ pub(crate) fn response_at(outcome: &Outcome, percentile: f64) -> Option<u64> {
 pub(crate) fn point(load: &Load, outcome: &Outcome, objective: Option<&Objective>) -> wire::LoadPoint {
     let surface = load.asked_writes.is_some();
     let side = |tally| surface.then(|| super::direction(tally, outcome, &[])).flatten();
+    let histogram = search::response(outcome);
+    let mut response = wire::Latency::from_histogram(&histogram);
+    if let (Some(response), Some(objective)) = (&mut response, objective) {
+        response.add_percentiles(&histogram, &[objective.percentile]);
+    }
+    let value = objective.and_then(|objective| response.as_ref()?.percentile(objective.percentile)?.value_ns);
     wire::LoadPoint {
         asked_iops: load.asked,
         asked_write_iops: load.asked_writes,
         iops: outcome.iops(),
         elapsed_s: outcome.elapsed.as_secs_f64(),
         unstarted: outcome.schedule.as_ref().map_or(0, |schedule| schedule.unstarted),
-        response: wire::Latency::from_histogram(&search::response(outcome)),
-        value_ns: objective.and_then(|objective| response_at(outcome, objective.percentile)),
+        response,
+        value_ns: value,
         read: side(&outcome.read),
         write: side(&outcome.write),
         kept: kept(outcome),

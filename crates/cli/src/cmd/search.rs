@@ -151,7 +151,10 @@ impl Search<'_> {
         let mut curve: Vec<(f64, f64)> = self
             .loads
             .iter()
-            .filter_map(|point| Some((point.asked_iops / ceiling, point.value_ns? as f64)))
+            .filter_map(|point| {
+                let found = point.response.as_ref()?.percentile(percentile)?;
+                Some((point.asked_iops / ceiling, found.value_ns.or(found.at_least_ns)? as f64))
+            })
             .collect();
         let points = points.max(curve.len() + 4);
         while self.ending != Ending::Interrupted

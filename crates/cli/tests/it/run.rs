@@ -14,6 +14,15 @@ fn a_run_prints_a_record_with_one_workload() {
 }
 
 #[test]
+fn a_single_sample_is_no_bound_of_the_median() {
+    let (code, text, error) = run(&["run", "sim", "--number-ios", "1", "--json"]);
+    assert_eq!(code, 0, "{error}");
+    let record: Value = serde_json::from_str(&text).unwrap();
+    let median = &record["workloads"][0]["outcome"]["read"]["latency"]["percentiles"][0];
+    assert_eq!((&median["value_ns"], &median["at_least_ns"]), (&Value::Null, &Value::Null), "{median}");
+}
+
+#[test]
 fn a_seed_replays_on_a_simulated_device() {
     let outcome = |seed: &str| {
         let (_, text, _) = run(&["run", "sim", "--rw", "randrw", "--iodepth", "4", "--seed", seed, "--json"]);

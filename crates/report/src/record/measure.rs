@@ -42,11 +42,11 @@ fn percentile(histogram: &Histogram, percentile: f64) -> Percentile {
     match histogram.estimate(percentile / 100.0) {
         Estimate::Measured { value, low, high } => {
             wire.value_ns = Some(value);
-            wire.low_ns = Some(low);
+            wire.low_ns = low;
             wire.high_ns = high;
         }
         Estimate::AtLeast(bound) => wire.at_least_ns = Some(bound),
-        Estimate::Empty => {}
+        Estimate::Unknown => {}
     }
     wire
 }

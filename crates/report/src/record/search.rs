@@ -55,7 +55,8 @@ pub struct LoadPoint {
     pub unstarted: u64,
     /// From when I/Os were due, reads and writes together; `null` when none was done.
     pub response: Option<Latency>,
-    /// The objective's percentile of it, nanoseconds.
+    /// The objective's percentile of it, nanoseconds; left out when there were too few I/Os to name one (what
+    /// is known then stands among the percentiles of `response`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value_ns: Option<u64>,
     /// The reads, for a surface.

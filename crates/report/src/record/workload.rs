@@ -245,7 +245,7 @@ pub struct Percentile {
     pub percentile: f64,
     /// Its value, nanoseconds; `null` when there were too few samples to name one.
     pub value_ns: Option<u64>,
-    /// The lower end of its 95 % interval, nanoseconds.
+    /// The lower end of its 95 % interval, nanoseconds; `null` with a value means open.
     pub low_ns: Option<u64>,
     /// The upper end of its 95 % interval, nanoseconds; `null` with a value means open.
     pub high_ns: Option<u64>,

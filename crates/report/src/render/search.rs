@@ -53,7 +53,7 @@ fn curve(search: &Search) -> Detail {
         let share = point.asked_iops / search.ceiling_iops.max(1e-9) * 100.0;
         let mut cells = vec![format!("{share:.1} %"), show::count(point.asked_iops), show::count(point.iops)];
         match &point.response {
-            Some(response) => cells.extend(latency(response, own.and(point.value_ns))),
+            Some(response) => cells.extend(latency(response, own, point.value_ns)),
             None => cells.extend(vec!["-".to_owned(); SHOWN.len() + 2 + usize::from(own.is_some())]),
         }
         cells.extend(point.holds.map(|holds| match (holds, &point.why) {
@@ -77,10 +77,14 @@ fn curve(search: &Search) -> Detail {
 
 const SHOWN: [f64; 3] = [50.0, 99.0, 99.9];
 
-fn latency(latency: &Latency, own: Option<u64>) -> Vec<String> {
+/// The cells of a load; older records have the objective's own percentile as `value_ns` alone.
+fn latency(latency: &Latency, own: Option<f64>, value_ns: Option<u64>) -> Vec<String> {
     let mut cells = vec![show::us(latency.mean_ns)];
     cells.extend(SHOWN.map(|percentile| show::percentile_us(latency.percentile(percentile))));
-    cells.extend(own.map(|ns| show::us(ns as f64)));
+    cells.extend(own.map(|percentile| match (latency.percentile(percentile), value_ns) {
+        (None, Some(ns)) => show::us(ns as f64),
+        (found, _) => show::percentile_us(found),
+    }));
     cells.push(show::us(latency.max_ns as f64));
     cells
 }

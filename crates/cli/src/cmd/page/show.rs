@@ -104,7 +104,7 @@ fn latency_json(latencies: &Latencies) -> Value {
     for (name, q) in QUANTILES {
         value[name] = match histogram.estimate(q) {
             Estimate::Measured { value, .. } => value.into(),
-            Estimate::AtLeast(_) | Estimate::Empty => Value::Null,
+            Estimate::AtLeast(_) | Estimate::Unknown => Value::Null,
         };
     }
     value
