@@ -180,6 +180,12 @@ impl Pattern {
         self.left = Limits { ios, bytes: u64::MAX };
     }
 
+    /// Whether the next operation is a sync, which belongs to the write before it.
+    #[inline]
+    pub(crate) fn owes_sync(&self) -> bool {
+        self.sync_due
+    }
+
     /// The next operation; none when the job has had what it asked for.
     #[inline]
     pub fn next_io(&mut self) -> Option<Io> {

@@ -360,7 +360,10 @@ impl<E: Engine> Pump<E> {
             if !self.start(slot, now, intended) {
                 break;
             }
-            self.due.advance_after(now, &self.engine);
+            // A sync is no arrival: it follows its write under that one's time.
+            if !self.pattern.owes_sync() {
+                self.due.advance_after(now, &self.engine);
+            }
         }
         let next = self.due.at(now);
         self.over |= next.is_none();
@@ -441,6 +444,10 @@ impl<E: Engine> Pump<E> {
 
     /// Counts what was due before `end` and never started.
     fn count_unstarted(&mut self, end: u64) {
+        if self.pattern.owes_sync() {
+            // That arrival's write was started.
+            self.due.advance();
+        }
         while let Due::Scheduled { next: Some(next), .. } = self.due
             && next < end
             && !self.over

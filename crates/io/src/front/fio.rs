@@ -53,6 +53,8 @@ pub fn parse(
         while let Some(line) = at.next_if(|line| !line.is_header) {
             own.push(line.clone());
         }
+        // Sizes are read by it wherever it stands, as in fio.
+        own.sort_by_key(|line| options::main_name(&line.name) != "kb_base");
         if header.name == "global" {
             plan.globals.extend(own.iter().filter_map(Line::pair));
             globals.extend(own);

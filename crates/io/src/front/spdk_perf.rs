@@ -34,9 +34,7 @@ const VALUED: &[(char, Flag)] = &[
     ('O', Flag::NotDone),
     ('e', Flag::NotDone),
     ('k', Flag::NotDone),
-    ('g', Flag::Idle),
     ('i', Flag::Idle),
-    ('m', Flag::Idle),
     ('A', Flag::Idle),
     ('T', Flag::Idle),
 ];
@@ -44,6 +42,8 @@ const VALUED: &[(char, Flag)] = &[
 const UNVALUED: &[(char, Flag)] = &[
     ('L', Flag::Taken),
     ('l', Flag::Idle),
+    ('g', Flag::Idle),
+    ('m', Flag::Idle),
     ('D', Flag::Idle),
     ('R', Flag::Idle),
     ('x', Flag::Idle),
@@ -88,7 +88,7 @@ struct Reader {
 /// [`FrontError`] names the flag, what was read and what is allowed.
 pub fn parse(words: &[String], ignore_unsupported: bool) -> Result<SpdkPerfLine, FrontError> {
     let mut reader = Reader::default();
-    let mut words = words.iter();
+    let mut words = words.iter().peekable();
     while let Some(word) = words.next() {
         if word.starts_with("--") {
             reader.not_done(word, ignore_unsupported)?;
@@ -104,6 +104,14 @@ pub fn parse(words: &[String], ignore_unsupported: bool) -> Result<SpdkPerfLine,
             if let Some((_, kind)) = UNVALUED.iter().find(|row| row.0 == letter) {
                 reader.latency += u32::from(letter == 'L');
                 reader.settle(*kind, &place, ignore_unsupported)?;
+                // In older versions -m has a number behind it: the most completions of one look.
+                let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+                if letter == 'm' && is_number(letters.as_str()) {
+                    break;
+                }
+                if letter == 'm' && letters.as_str().is_empty() {
+                    words.next_if(|word| is_number(word));
+                }
                 continue;
             }
             let Some((_, kind)) = VALUED.iter().find(|row| row.0 == letter) else {
@@ -296,6 +304,20 @@ mod tests {
             assert!(line.plan.sections[0].best_engine);
         }
         assert!(old.plan.notes.iter().any(|note| note.contains("up to 2018")));
+    }
+
+    #[test]
+    fn flags_without_a_value_swallow_no_target() {
+        for words in [
+            &["-q1", "-o4096", "-wread", "-t1", "-g", "sim"][..],
+            &["-q1", "-o4096", "-wread", "-t1", "-m", "sim"],
+            &["-q1", "-o4096", "-wread", "-t1", "-m", "16", "sim"],
+            &["-q1", "-o4096", "-wread", "-t1", "-m16", "sim"],
+            &["-q1", "-o4096", "-wread", "-t1", "-gmD", "sim"],
+        ] {
+            let line = line(words).unwrap();
+            assert_eq!(line.plan.sections[0].targets, ["sim"], "{words:?}");
+        }
     }
 
     #[test]

@@ -342,6 +342,20 @@ fn a_stall_shows_whole_in_response_time_and_hardly_in_service_time() {
 }
 
 #[test]
+fn syncs_take_no_arrivals_from_the_writes() {
+    let outcome = simulate(plain(), |job| {
+        (job.operation, job.fsync_every, job.fdatasync_every) = (Operation::Write, Some(1), Some(2));
+        job.arrivals = Some(Arrivals::Constant { per_s: 1_000.0 });
+    });
+    assert!((outcome.iops() / 1_000.0 - 1.0).abs() < 0.01, "{}", outcome.iops());
+    let syncs = outcome.sync.ios as f64 / outcome.write.ios as f64;
+    assert!((syncs - 1.5).abs() < 0.01, "{syncs} syncs for each write");
+    assert_eq!(outcome.schedule.unwrap().unstarted, 0);
+    let response = outcome.sync.response.unwrap();
+    assert!(response.max() < Some(1_000_000), "from when its write was due: {response:?}");
+}
+
+#[test]
 fn arrivals_a_device_cannot_serve_are_counted_and_not_forgotten() {
     let device = SimSpec { channels: 1, ..plain() };
     let outcome = simulate(device, |job| {

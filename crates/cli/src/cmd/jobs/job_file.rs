@@ -23,7 +23,8 @@ pub(crate) fn is_job_file(argument: &str) -> bool {
     let small = std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= LONGEST);
     let begins = |text: String| {
         let significant = |line: &&str| !line.is_empty() && !line.starts_with(['#', ';']);
-        text.lines()
+        text.trim_start_matches('\u{feff}')
+            .lines()
             .map(str::trim)
             .find(significant)
             .is_some_and(|line| line.starts_with('[') || line.starts_with("include "))

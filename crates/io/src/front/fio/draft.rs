@@ -6,6 +6,7 @@
 mod set;
 
 use super::lines::Line;
+use super::values::ByDirection;
 use crate::engine::EngineKind;
 use crate::front::{Extent, FrontError, Logs, Section};
 use crate::job::{Access, Distribution, JobSpec, LatencyTarget, NO_TIME_LIMIT, Operation};
@@ -15,8 +16,6 @@ use crate::verify::Verify;
 use std::time::Duration;
 
 type Outcome = Result<(), String>;
-/// A value for reads and one for writes.
-type Pair<T> = (Option<T>, Option<T>);
 
 /// The law of arrivals, without its rate.
 #[derive(Clone, Copy)]
@@ -32,7 +31,7 @@ pub(super) struct Draft {
     pub(super) spec: JobSpec,
     rw: Rw,
     read_percent: u8,
-    block: Pair<u64>,
+    block: ByDirection<u64>,
     pub(super) random_map: bool,
     size: Option<Extent>,
     offset: Extent,
@@ -41,8 +40,8 @@ pub(super) struct Draft {
     loops: u32,
     think_time: Duration,
     think_every: u32,
-    rate: Pair<u64>,
-    rate_iops: Pair<f64>,
+    rate: ByDirection<u64>,
+    rate_iops: ByDirection<f64>,
     process: Process,
     verified: bool,
     pub(super) do_verify: bool,
@@ -121,7 +120,7 @@ impl Draft {
             spec: JobSpec { worker_offset: Some(0), ..JobSpec::default() },
             rw: Rw::Read,
             read_percent: 50,
-            block: (None, None),
+            block: (None, None, None),
             random_map: true,
             size: None,
             offset: Extent::Bytes(0),
@@ -130,8 +129,8 @@ impl Draft {
             loops: 1,
             think_time: Duration::ZERO,
             think_every: 1,
-            rate: (None, None),
-            rate_iops: (None, None),
+            rate: (None, None, None),
+            rate_iops: (None, None, None),
             process: Process::Linear,
             verified: false,
             do_verify: true,
@@ -153,7 +152,7 @@ impl Draft {
             latency_percentile: 100.0,
             latency_run: false,
             steady: None,
-            steady_duration: Duration::from_secs(10),
+            steady_duration: Duration::ZERO,
             steady_ramp: Duration::ZERO,
             decimal: false,
         }
@@ -179,7 +178,7 @@ impl Draft {
         self.settle_end(&mut note);
         self.settle_pace(&mut note).map_err(|reason| header.fail(reason))?;
         self.settle_verify(&mut note);
-        self.settle_goals();
+        self.settle_goals(&mut note);
         Ok(Section {
             phase: 0,
             group: 0,
@@ -223,10 +222,12 @@ impl Draft {
     }
 
     fn settle_blocks(&mut self) -> Outcome {
-        let (read, write) = (self.block.0.unwrap_or(4096), self.block.1.unwrap_or(4096));
+        let (read, write, trim) = self.block;
+        let (read, write, trim) = (read.unwrap_or(4096), write.unwrap_or(4096), trim.unwrap_or(4096));
         self.spec.block_size = match self.spec.operation {
             Operation::Read => read,
-            Operation::Write | Operation::Trim => write,
+            Operation::Write => write,
+            Operation::Trim => trim,
             Operation::Mixed { .. } if read == write => read,
             Operation::Mixed { .. } => {
                 return Err(format!(
@@ -287,14 +288,14 @@ impl Draft {
     fn settle_pace(&mut self, note: &mut impl FnMut(String)) -> Outcome {
         let mean = self.spec.mean_block();
         let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / mean);
-        let (read, write) = match (self.rate_iops, self.rate) {
-            ((None, None), (None, None)) => {
+        let (read, write, trim) = match (self.rate_iops, self.rate) {
+            ((None, None, None), (None, None, None)) => {
                 if !self.think_time.is_zero() {
                     self.spec.think = Some(Think { time: self.think_time, every: self.think_every });
                 }
                 return Ok(());
             }
-            ((None, None), (read, write)) => (bytes(read), bytes(write)),
+            ((None, None, None), (read, write, trim)) => (bytes(read), bytes(write), bytes(trim)),
             (rates, _) => rates,
         };
         if !self.think_time.is_zero() {
@@ -303,7 +304,8 @@ impl Draft {
         let missing = || "a rate for the other direction only; wanted one for what the job does".to_owned();
         let per_s = match self.spec.operation {
             Operation::Read => read.ok_or_else(missing)?,
-            Operation::Write | Operation::Trim => write.ok_or_else(missing)?,
+            Operation::Write => write.ok_or_else(missing)?,
+            Operation::Trim => trim.ok_or_else(missing)?,
             Operation::Mixed { read_percent } => {
                 let (read, write) = read.zip(write).ok_or_else(missing)?;
                 let share = read / (read + write) * 100.0;
@@ -325,7 +327,7 @@ impl Draft {
     }
 
     /// What the run looks for besides figures.
-    fn settle_goals(&mut self) {
+    fn settle_goals(&mut self, note: &mut impl FnMut(String)) {
         self.spec.percentiles =
             self.percentiles.iter().copied().filter(|&percentile| percentile > 0.0).collect();
         self.spec.latency_target = self.latency_limit.map(|limit| LatencyTarget {
@@ -334,6 +336,10 @@ impl Draft {
             percentile: self.latency_percentile,
             keep_running: self.latency_run,
         });
+        if self.steady.is_some() && self.steady_duration.is_zero() {
+            note("steadystate without steadystate_duration: as in fio, nothing looks for it".to_owned());
+            self.steady = None;
+        }
         self.spec.steady = self.steady.map(|(figure, test, limit)| SteadyState {
             figure,
             test,

@@ -46,6 +46,8 @@ impl Lines {
     }
 
     fn add(&mut self, file: &str, text: &str, sources: &Sources<'_>, depth: u32) -> Result<(), FrontError> {
+        // The mark with which editors on Windows begin a text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (index, raw) in text.lines().enumerate() {
             let place = format!("{file}:{}", index + 1);
             let fail = |reason: String| FrontError { place: place.clone(), reason };

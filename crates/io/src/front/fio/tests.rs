@@ -76,12 +76,30 @@ fn a_job_ends_as_fios_does() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_the_text() {
+    assert_eq!(plan("\u{feff}[a]\nbs=8k\n").sections[0].spec.block_size, 8192);
+}
+
+#[test]
 fn values_are_read_as_fio_reads_them() {
     let spec = |options: &str| plan(&format!("[a]\n{options}")).sections[0].spec.clone();
     assert_eq!(spec("bs=4kb").block_size, 4096);
     assert_eq!(spec("bs=0x1000").block_size, 4096);
     assert_eq!(spec("rw=write\nbs=4k,8k").block_size, 8192);
     assert_eq!(spec("rw=read:8k").stride, 8192);
+    for (bs, read, write, trim) in [
+        ("4k,8k,16k", 4096, 8192, 16384),
+        ("4k,8k", 4096, 8192, 8192),
+        (",8k,", 4096, 8192, 4096),
+        ("8k", 8192, 8192, 8192),
+    ] {
+        let sizes = ["read", "write", "trim"].map(|rw| spec(&format!("rw={rw}\nbs={bs}")).block_size);
+        assert_eq!(sizes, [read, write, trim], "bs={bs}");
+    }
+    assert_eq!(spec("bs=4k\nkb_base=1000").block_size, 4000, "sizes above it too");
+    assert_eq!(spec("steadystate=iops:1%").steady, None, "fio's default of 0 looks for none");
+    let steady = spec("steadystate=iops:1%\nss_dur=20").steady.unwrap();
+    assert_eq!(steady.duration, Duration::from_secs(20));
     let share = |bytes, percent| SizeShare { bytes, percent };
     assert_eq!(spec("bsrange=4k-12k").size_mix, [share(4096, 34), share(8192, 33), share(12288, 33)]);
     assert_eq!(spec("rw=randrw\nrwmixwrite=30").operation, Operation::Mixed { read_percent: 70 });
@@ -181,7 +199,7 @@ fn a_written_job_file_says_the_same() {
         "[c]\nfilename=sim:read=80us\nrw=read:8k\nthinktime=50\nthinktime_blocks=4\ncpus_allowed=0-1\nverify=crc32c\n\
          [d]\nnew_group\nioengine=spdk\nrw=randread\nrandom_distribution=zoned:80/20:20/80\nloops=2\nrandrepeat=0\nbuffer_pattern=0xdeadbeef\nrefill_buffers\nfsync=8\nsync=dsync\n\
          invalidate=0\nfadvise_hint=random\nstartdelay=250ms\niodepth_low=4\niodepth=16\nbuffer_compress_percentage=50\nlatency_target=200\nlatency_window=1s\nlatency_percentile=99.9\n\
-         steadystate=bw_slope:1%\nwrite_bw_log\nwrite_lat_log=x\nlog_avg_msec=500\nlog_max_value=1",
+         steadystate=bw_slope:1%\nss_dur=10\nwrite_bw_log\nwrite_lat_log=x\nlog_avg_msec=500\nlog_max_value=1",
     ] {
         let first = plan(text);
         let written = job_file(&first);

@@ -77,21 +77,23 @@ pub(super) fn switch(text: Option<&str>) -> Result<bool, String> {
     }
 }
 
+/// Values for reads, writes and trims.
+pub(super) type ByDirection<T> = (Option<T>, Option<T>, Option<T>);
+
 /// Up to three values with a comma between them, for reads, writes and trims; fewer count for the rest too.
 pub(super) fn by_direction<T: Copy>(
     text: &str,
     read: impl Fn(&str) -> Result<T, String>,
-) -> Result<(Option<T>, Option<T>), String> {
-    let mut parts =
+) -> Result<ByDirection<T>, String> {
+    let parts =
         text.split(',').map(|part| if part.trim().is_empty() { Ok(None) } else { read(part).map(Some) });
-    let first = parts.next().transpose()?.flatten();
-    let second = parts.next().transpose()?.flatten();
-    parts.next().transpose()?;
-    if parts.next().is_some() {
-        return Err(format!("'{text}' has more than three values; wanted at most reads,writes,trims"));
+    // fio fills in what is left out with what stands before it, except for a value that is empty.
+    match parts.collect::<Result<Vec<_>, _>>()?[..] {
+        [all] => Ok((all, all, all)),
+        [reads, others] => Ok((reads, others, others)),
+        [reads, writes, trims] => Ok((reads, writes, trims)),
+        _ => Err(format!("'{text}' has more than three values; wanted at most reads,writes,trims")),
     }
-    // fio fills in what is left out with what stands before it, except for an empty first value.
-    Ok((first, if text.contains(',') { second } else { first }))
 }
 
 /// A list of CPUs such as `0-3,8`.

@@ -79,7 +79,7 @@ impl Draft {
             percent: (100 / count + u64::from(index < 100 % count)) as u8,
         };
         self.spec.size_mix = if count > 1 { (0..count).map(share).collect() } else { Vec::new() };
-        self.block = (Some(least), Some(least));
+        self.block = (Some(least), Some(least), Some(least));
         Ok(())
     }
 
