@@ -214,8 +214,8 @@ pub fn sweep(
         if !(0.0..=1.0).contains(&share) {
             return Err(CostError::new("DRAM share", share, "0 to 1"));
         }
-        if !(ratio > 0.0 && ratio <= 1e6) {
-            return Err(CostError::new("price ratio", ratio, "a number above 0, such as 4"));
+        if !(1e-6..=1e6).contains(&ratio) {
+            return Err(CostError::new("price ratio", ratio, "a number from 0.000001 to 1000000, such as 4"));
         }
         let split = Server { dram_gib: memory_gib * share, ssd_gib: memory_gib * (1.0 - share), ..*b };
         let prices = Prices { dram_per_gib: ratio * ssd_per_gib, ssd_per_gib };
@@ -293,6 +293,7 @@ mod tests {
         assert_eq!(swept.relative_cost[1], [1.0, 0.625, 0.4375]);
         assert!(sweep(&a, &b, 1.0, &[1.0], &[1.5]).is_err());
         assert!(sweep(&a, &b, 1.0, &[0.0], &[0.5]).is_err());
+        assert!(sweep(&a, &b, 1.0, &[1e-320], &[0.5]).is_err(), "it would come out infinite");
     }
 
     #[test]

@@ -79,7 +79,10 @@ impl Figure {
     #[must_use]
     pub fn has_samples(&self, histogram: &Histogram) -> bool {
         match self {
-            Figure::Percentile(percentile) => histogram.count() as f64 * (1.0 - percentile / 100.0) >= 10.0,
+            // A hair of slack for what floating point makes of 1 - 0.9999.
+            Figure::Percentile(percentile) => {
+                histogram.count() as f64 * (1.0 - percentile / 100.0) >= 10.0 - 1e-6
+            }
             Figure::Average | Figure::Max => histogram.count() > 0,
         }
     }
@@ -127,6 +130,12 @@ impl Objective {
             (found_ns > limit_ns).then_some(Miss { figure, found_ns, limit_ns })
         });
         misses.max_by(|one, other| one.excess().total_cmp(&other.excess()))
+    }
+
+    /// The first figure that the distribution has too few samples for.
+    #[must_use]
+    pub fn too_few(&self, histogram: &Histogram) -> Option<Figure> {
+        self.limits.iter().map(|limit| limit.0).find(|figure| !figure.has_samples(histogram))
     }
 }
 

@@ -5,6 +5,7 @@ use crate::fleet::{Fleet, FleetError, Lost};
 use crate::load::Measured;
 use crate::objective::{FIGURES, Figure, Miss, Objective};
 use overdrive_base::size::format_size;
+use overdrive_hist::Histogram;
 use overdrive_sys::disk_stats::DiskStats;
 use overdrive_sys::memory_group::GroupCounters;
 use overdrive_sys::usage::CpuTime;
@@ -83,6 +84,15 @@ pub enum Verdict {
         miss: Miss,
         /// What is scarce.
         scarce: Scarce,
+    },
+    /// What was measured is inside the limits, and too little to say that of them.
+    TooFew {
+        /// The instance, or none when the fleet is judged as a whole.
+        instance: Option<u32>,
+        /// The figure that wants more.
+        figure: Figure,
+        /// Answers there were.
+        samples: u64,
     },
     /// The rate cannot be met: answers fell too far behind.
     Overloaded {
@@ -293,17 +303,22 @@ fn judge(trial: &Trial, spec: &TrialSpec) -> Verdict {
     if measured.overloaded {
         return Verdict::Overloaded { scarce };
     }
-    let worst = match spec.judge {
-        Judge::Fleet => spec.objective.worst_miss(&measured.fleet()).map(|miss| (None, miss)),
+    let fleet = measured.fleet();
+    let judged: Vec<(Option<u32>, &Histogram)> = match spec.judge {
+        Judge::Fleet => vec![(None, &fleet)],
         Judge::Each => {
-            let misses =
-                measured.served.iter().enumerate().filter_map(|(at, one)| {
-                    Some((Some(at as u32), spec.objective.worst_miss(&one.latency)?))
-                });
-            misses.max_by(|one, other| one.1.excess().total_cmp(&other.1.excess()))
+            measured.served.iter().enumerate().map(|(at, one)| (Some(at as u32), &one.latency)).collect()
         }
     };
-    worst.map_or(Verdict::Held, |(instance, miss)| Verdict::Missed { instance, miss, scarce })
+    let misses = judged.iter().filter_map(|(at, latency)| Some((*at, spec.objective.worst_miss(latency)?)));
+    if let Some((instance, miss)) = misses.max_by(|one, other| one.1.excess().total_cmp(&other.1.excess())) {
+        return Verdict::Missed { instance, miss, scarce };
+    }
+    let too_few = |&(instance, latency): &(Option<u32>, &Histogram)| {
+        let figure = spec.objective.too_few(latency)?;
+        Some(Verdict::TooFew { instance, figure, samples: latency.count() })
+    };
+    judged.iter().find_map(too_few).unwrap_or(Verdict::Held)
 }
 
 /// From here on a CPU or a disk counts as full, in per cent.
@@ -394,6 +409,14 @@ impl fmt::Display for Verdict {
                 write!(f, "instance {instance}: {miss}; {scarce}")
             }
             Verdict::Missed { instance: None, miss, scarce } => write!(f, "the fleet: {miss}; {scarce}"),
+            Verdict::TooFew { instance, figure, samples } => {
+                let whose =
+                    instance.map_or("the fleet".to_owned(), |instance| format!("instance {instance}"));
+                write!(
+                    f,
+                    "{whose}: {samples} answers are too few to know {figure}; a longer --runtime gives more"
+                )
+            }
             Verdict::Overloaded { scarce } => {
                 write!(f, "the rate cannot be met, answers fell more than 2 s behind; {scarce}")
             }
@@ -468,6 +491,17 @@ mod tests {
         trial.spent.stolen_percent = 30.0;
         assert!(said(&trial).ends_with("the CPUs are busy"));
         assert!(said(&trial).starts_with("instance 0: avg 90.0 us, 1.8 times the 50.0 us asked for"));
+    }
+
+    #[test]
+    fn too_few_answers_never_hold() {
+        let mut spec = spec(Judge::Each);
+        spec.objective = "p99.9=300us".parse().unwrap();
+        let said = judge(&trial(&[20_000, 20_000]), &spec).to_string();
+        assert_eq!(said, "instance 0: 1000 answers are too few to know p99.9; a longer --runtime gives more");
+        spec.judge = Judge::Fleet;
+        assert_eq!(judge(&trial(&[20_000; 10]), &spec), Verdict::Held);
+        assert!(matches!(judge(&trial(&[400_000]), &spec), Verdict::Missed { .. }), "a miss is a miss");
     }
 
     #[test]

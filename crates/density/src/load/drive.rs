@@ -68,9 +68,10 @@ impl Drive<'_> {
         let mut end_ns = window_ns;
         let mut ready: Vec<Ready> = Vec::new();
         loop {
+            let begun = self.clock.now() >= self.start;
             let now = self.now_ns();
-            let ended = measured.overloaded || measured.stopped;
-            while let Some(&Reverse((at_ns, at))) = due.peek().filter(|due| due.0.0 <= now && !ended) {
+            let sends = begun && !measured.overloaded && !measured.stopped;
+            while let Some(&Reverse((at_ns, at))) = due.peek().filter(|due| due.0.0 <= now && sends) {
                 due.pop();
                 if at_ns >= window_ns {
                     continue;

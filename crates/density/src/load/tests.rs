@@ -108,6 +108,19 @@ fn never() -> AtomicBool {
 }
 
 #[test]
+fn nothing_is_sent_before_the_start() {
+    // The first request of the first instance is due at the start itself, 5 ms after the threads began.
+    let (fake, connection) = Fake::start(Manner::default());
+    let mut connections = [connection];
+    let spec = LoadSpec { records: 20, spin: Duration::from_millis(20), ..spec() };
+    fill(&mut connections, &spec, &never(), &mut |_| {}).unwrap();
+    let measured = run(&mut connections, &spec, Duration::from_millis(20), 1, &never(), &mut |_| {}).unwrap();
+    let least = measured.served[0].latency.min().unwrap();
+    assert!(least > 0 && measured.service.min() > Some(0), "an answer takes time: {least} ns");
+    drop(fake);
+}
+
+#[test]
 fn the_rate_is_kept_whatever_the_server_does() {
     // Two threads, three servers, one of them slower than its requests come.
     let slow = Manner { delay: Duration::from_millis(2), ..Manner::default() };
