@@ -1,19 +1,33 @@
 //! `overdrive compare`: what changed between two records beyond their noise.
 
-use crate::exit::Ending;
+use crate::exit::{Ending, refuse};
 use crate::flags::CompareFlags;
 use crate::output;
 use anyhow::Result;
 use overdrive_report::compare;
+use overdrive_report::record::Record;
 use overdrive_report::render;
+use std::path::Path;
 
 /// Compares two records.
 pub(crate) fn compare(flags: &CompareFlags) -> Result<Ending> {
-    let comparison = compare::compare(&output::load_record(&flags.old)?, &output::load_record(&flags.new)?);
+    let comparison = compare::compare(&load(&flags.old)?, &load(&flags.new)?);
     if flags.json {
         output::print(&(serde_json::to_string_pretty(&comparison)? + "\n"))?;
     } else {
         output::print(&render::text::comparison(&comparison, output::text_options()))?;
     }
     Ok(Ending::Done)
+}
+
+/// A record that can be compared: one of I/O workloads.
+pub(crate) fn load(path: &Path) -> Result<Record> {
+    let record = output::load_record(path)?;
+    if record.paging.is_some() {
+        refuse!(
+            "{}: a record of `overdrive page`, and only I/O workloads are compared; wanted a record of evaluate or run",
+            path.display()
+        );
+    }
+    Ok(record)
 }

@@ -99,6 +99,10 @@ fn a_record_and_a_report_are_written_and_rendered_again() {
     assert_eq!((cell["threads"].as_u64(), cell["backing"].as_str()), (Some(2), Some("dram")));
     assert!(cell["nodes"][0]["pages_per_s"].as_f64().unwrap() > 1000.0, "{cell}");
     assert!(std::fs::read_to_string(format!("{out}/report.html")).unwrap().contains("id=\"paging\""));
+    let name = format!("{out}/record.json");
+    let (code, text, error) = run(&["compare", &name, &name]);
+    assert_eq!((code, text.as_str()), (2, ""));
+    assert!(error.contains("a record of `overdrive page`"), "{error}");
     let (code, again, error) = run(&["report", &format!("{out}/record.json")]);
     assert!(code == 0 && again.contains("Pages a second") && !again.contains("Drive"), "{again}{error}");
     let (code, _, error) = run(&[&arguments[..], &["--out", "/proc/none"]].concat());

@@ -227,17 +227,13 @@ pub(super) fn comparison(comparison: &Comparison) -> Markup {
 }
 
 fn change_rows(workload: &WorkloadChange) -> Markup {
-    let operations = workload.operations();
     html! {
-        @for &operation in &operations {
+        @for line in workload.lines() {
             tr {
-                th scope="row" {
-                    (workload.title)
-                    @if operations.len() > 1 { ", " (show::operation_name(operation)) "s" }
-                }
+                th scope="row" { (workload.title) @if !line.name.is_empty() { ", " (line.name) } }
                 td { (change_cell(workload.change(Figure::Iops))) }
                 @for percentile in PERCENTILES {
-                    td { (change_cell(workload.change(Figure::Latency(operation, percentile)))) }
+                    td { (change_cell(line.figure(percentile).and_then(|figure| workload.change(figure)))) }
                 }
             }
         }
@@ -254,7 +250,7 @@ fn change_cell(change: Option<&Change>) -> Markup {
         Meaning::Unclear => ("plain", "?"),
     };
     html! {
-        span class=(class) { (show::ratio(change.ratio)) " " (sign) }
+        span class=(class) { (change.ratio.map_or_else(|| "from 0".to_owned(), show::ratio)) " " (sign) }
         small { (value(change.before)) " → " (value(change.after)) }
     }
 }

@@ -139,7 +139,10 @@ fn places(paging: &Paging) -> String {
     for row in rows(paging) {
         for cell in row.medians() {
             let Some(latency) = &cell.latency else { continue };
-            let bars: String = humps(latency, 1)[4..30].iter().map(|&(_, share)| level(share)).collect();
+            // A histogram that cannot be read has no line.
+            let humps = humps(latency, 1);
+            let Some(shown) = humps.get(4..30) else { continue };
+            let bars: String = shown.iter().map(|&(_, share)| level(share)).collect();
             let faults = cell.faults_per_s / cell.pages_per_s.max(f64::MIN_POSITIVE) * 100.0;
             let split = match cell.fault_threshold_ns {
                 None => "hits only".to_owned(),
@@ -178,6 +181,16 @@ mod tests {
         }
         // 170,000 accesses are too few for the 99.999th percentile to be a number.
         assert!(text.contains("p99.999") && text.contains('≥'), "{text}");
+    }
+
+    #[test]
+    fn a_damaged_histogram_is_left_out() {
+        let mut damaged = example();
+        for latency in damaged.cells.iter_mut().filter_map(|cell| cell.latency.as_mut()) {
+            latency.histogram = "damaged".to_owned();
+        }
+        let text = paging(&damaged, &[], TextOptions { width: 80, colour: false });
+        assert!(text.contains("swap/dram") && !text.contains("hits only"), "{text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::Page;
 use super::layout::{Grid, wrap};
-use crate::compare::{Change, Comparison, Figure, Meaning, WorkloadChange};
+use crate::compare::{Change, Comparison, Figure, Line, Meaning, WorkloadChange};
 use crate::published::{self, Beside, Reference};
 use crate::record::{Cpu, Direction, Group, Operation, PERCENTILES, Percentile, Record, Workload};
 use crate::render::detail::{self, Detail};
@@ -116,8 +116,8 @@ impl Columns {
 }
 
 fn half_width(p: &Percentile) -> String {
-    let (Some(value), Some(low)) = (p.value_ns, p.low_ns) else { return String::new() };
-    let Some(high) = p.high_ns else { return "open".to_owned() };
+    let Some(value) = p.value_ns.filter(|_| p.low_ns.or(p.high_ns).is_some()) else { return String::new() };
+    let (Some(low), Some(high)) = (p.low_ns, p.high_ns) else { return "open".to_owned() };
     let side = high.saturating_sub(value).max(value.saturating_sub(low)) as f64;
     let percent = side / value.max(1) as f64 * 100.0;
     if percent < 1.0 { "<1".to_owned() } else { format!("{percent:.0}") }
@@ -243,19 +243,16 @@ pub(super) fn comparison(comparison: &Comparison, page: &Page) -> String {
 }
 
 fn comparison_rows(workload: &WorkloadChange) -> Vec<Vec<String>> {
-    let operations = workload.operations();
-    let mixed = operations.len() > 1;
-    let row = |operation: Operation| {
-        let name = match operation {
-            operation if mixed => format!("{} {}", workload.id, show::operation_name(operation)),
-            _ => workload.id.clone(),
+    let row = |line: Line| {
+        let cell = |figure: Option<Figure>| {
+            figure.and_then(|figure| workload.change(figure)).map_or_else(|| "-".to_owned(), marked)
         };
-        let cell = |figure| workload.change(figure).map_or_else(|| "-".to_owned(), marked);
-        let mut row = vec![name, cell(Figure::Iops)];
-        row.extend(shown_percentiles().map(|p| cell(Figure::Latency(operation, p))));
+        let name = format!("{} {}", workload.id, line.name).trim_end().to_owned();
+        let mut row = vec![name, cell(Some(Figure::Iops))];
+        row.extend(shown_percentiles().map(|p| cell(line.figure(p))));
         row
     };
-    operations.into_iter().map(row).collect()
+    workload.lines().into_iter().map(row).collect()
 }
 
 fn marked(change: &Change) -> String {
@@ -265,5 +262,5 @@ fn marked(change: &Change) -> String {
         Meaning::Same => '=',
         Meaning::Unclear => '?',
     };
-    format!("{} {mark}", show::ratio(change.ratio))
+    format!("{} {mark}", change.ratio.map_or_else(|| "from 0".to_owned(), show::ratio))
 }
