@@ -10,6 +10,7 @@ mod topology;
 
 pub(crate) use paging::{paging, paging_record};
 
+use crate::exit::Ending;
 use crate::guide::Planned;
 use crate::open_target::OpenTarget;
 use crate::self_test::SelfTest;
@@ -17,8 +18,9 @@ use overdrive_host::facts::block::DiskStats;
 use overdrive_host::facts::{FactRow, FactState, HostFacts};
 use overdrive_host::finding as host;
 use overdrive_host::target::{LayerKind, TargetFacts};
+use overdrive_io::fill::Filled;
 use overdrive_io::job as io;
-use overdrive_io::outcome::{Outcome, Tally};
+use overdrive_io::outcome::{Ended, Outcome, Tally};
 use overdrive_report::record as wire;
 use overdrive_sys::clock::Source;
 use sha2::{Digest, Sha256};
@@ -43,7 +45,8 @@ pub(crate) struct Measured<'a> {
 }
 
 impl Draft {
-    /// A record of a run that starts now on `open`.
+    /// A record of a run that starts now on `open`. Until it is complete it counts as cut short: a run that
+    /// is killed cannot say so any more.
     pub(crate) fn new(open: &OpenTarget, host: &HostFacts, seed: u64) -> Self {
         let record = wire::Record {
             schema: wire::SCHEMA.to_owned(),
@@ -51,7 +54,7 @@ impl Draft {
             command: std::env::args().collect(),
             started_at: jiff::Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string(),
             elapsed_s: 0.0,
-            status: wire::Status::Complete,
+            status: wire::Status::Interrupted,
             seed,
             target: target_of(open, None),
             host: self::host(host),
@@ -101,6 +104,13 @@ impl Draft {
 
     pub(crate) fn set_status(&mut self, status: wire::Status) {
         self.record.status = status;
+    }
+
+    /// The run is over; how it ended otherwise has been said already.
+    pub(crate) fn complete(&mut self, ending: Ending) {
+        if matches!(ending, Ending::Done | Ending::BadVerdict) {
+            self.record.status = wire::Status::Complete;
+        }
     }
 
     pub(crate) fn set_search(&mut self, search: wire::Search) {
@@ -238,6 +248,28 @@ pub(crate) fn finding(finding: &host::Finding) -> wire::Finding {
     }
 }
 
+/// What filling a scratch file of `size` bytes came to; it may have been stopped.
+pub(crate) fn written(filled: &Filled, size: u64) -> wire::Preconditioning {
+    let (kind, note) = if filled.complete {
+        let note = "every block was written once with random data before it was read; a drive that needs hours of \
+                    writing to reach its steady state was not brought there";
+        (wire::PreconditioningKind::Written, note)
+    } else {
+        (
+            wire::PreconditioningKind::None,
+            "writing the scratch file was stopped before every block was written",
+        )
+    };
+    let share = filled.bytes as f64 / size.max(1) as f64;
+    wire::Preconditioning {
+        kind,
+        bytes_written: Some(filled.bytes),
+        elapsed_s: Some(filled.elapsed.as_secs_f64()),
+        never_written_percent: Some(if filled.complete { 0.0 } else { (1.0 - share) * 100.0 }),
+        note: note.to_owned(),
+    }
+}
+
 fn self_test(test: &SelfTest) -> wire::SelfTest {
     let clock = &test.clock;
     wire::SelfTest {
@@ -266,7 +298,7 @@ fn self_test(test: &SelfTest) -> wire::SelfTest {
             Ok(outcome) => wire::Ring {
                 available: true,
                 why_not: None,
-                nops_per_s: Some(outcome.iops()),
+                nops_per_s: (outcome.ended == Ended::TimeUp).then(|| outcome.iops()),
                 granted: outcome.grants.granted.clone(),
                 refused: outcome.grants.refused.clone(),
             },
@@ -413,4 +445,22 @@ fn series(outcome: &Outcome) -> Vec<wire::Slice> {
             max_ns: slice.max_ns,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopped_fill_is_not_told_as_written() {
+        let filled = |bytes, complete| Filled { bytes, elapsed: Duration::from_secs(1), complete };
+        let whole = written(&filled(1 << 20, true), 1 << 20);
+        assert_eq!(
+            (whole.kind, whole.never_written_percent),
+            (wire::PreconditioningKind::Written, Some(0.0))
+        );
+        let part = written(&filled(1 << 18, false), 1 << 20);
+        assert_eq!((part.kind, part.never_written_percent), (wire::PreconditioningKind::None, Some(75.0)));
+        assert_eq!((part.bytes_written, part.note.contains("was stopped")), (Some(1 << 18), true));
+    }
 }

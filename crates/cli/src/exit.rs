@@ -3,6 +3,7 @@
 //! 0 done; 1 ran, but the verdict is bad (errors were measured); 2 wrong use or refused; 3 the system failed
 //! it; 130 interrupted. A command that runs somebody's program ends as that did.
 
+use crate::output::say;
 use clap::error::ErrorKind;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -45,7 +46,7 @@ pub(crate) fn code_of(outcome: anyhow::Result<Ending>) -> ExitCode {
         Ok(Ending::Program(code)) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("overdrive: {error:#}");
+            say!("overdrive: {error:#}");
             ExitCode::from(if error.downcast_ref::<Refused>().is_some() { 2 } else { 3 })
         }
     }
@@ -64,7 +65,7 @@ pub(crate) fn end_of_words(error: &clap::Error, program: &clap::Command, words: 
         let _ = error.print();
     } else {
         let line = one_line(&error.render().to_string());
-        eprintln!("overdrive: {line}; see {} --help", named_command(program, words));
+        say!("overdrive: {line}; see {} --help", named_command(program, words));
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }

@@ -4,7 +4,6 @@
 //! record (`assemble.rs`) and has `report` render it. It is the only one that prints.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::print_stderr, reason = "the command line is the one place that talks to people")]
 
 mod assemble;
 mod cmd;

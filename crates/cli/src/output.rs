@@ -12,6 +12,21 @@ pub(crate) fn print(text: &str) -> Result<()> {
     std::io::stdout().lock().write_all(text.as_bytes()).context("writing to standard output")
 }
 
+/// Tells people one line on standard error. A full disk or a closed terminal there is no reason to lose a
+/// result or to leave something behind, so nothing that goes wrong here matters; `eprintln!` would panic, and
+/// clippy refuses it.
+macro_rules! say {
+    ($($text:tt)*) => {
+        $crate::output::say_line(format_args!($($text)*))
+    };
+}
+pub(crate) use say;
+
+/// What [`say!`] does.
+pub(crate) fn say_line(line: std::fmt::Arguments<'_>) {
+    let _ = std::io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+}
+
 /// As wide as the terminal, between 80 and 120 columns; colour on a terminal unless NO_COLOR is set.
 pub(crate) fn text_options() -> TextOptions {
     let stdout = std::io::stdout();

@@ -1,5 +1,6 @@
 //! What a waiting user sees on standard error: one live line on a terminal, one line a step elsewhere.
 
+use crate::output::say;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use overdrive_base::time::format_duration;
 use std::io::IsTerminal;
@@ -83,7 +84,7 @@ impl Progress {
         if self.live {
             self.bar.println(line);
         } else {
-            eprintln!("{line}");
+            say!("{line}");
         }
     }
 

@@ -36,7 +36,7 @@ pub(crate) fn audit(flags: &AuditFlags) -> Result<Ending> {
         output::print(&(serde_json::to_string_pretty(&value)? + "\n"))?;
     } else {
         let findings: Vec<_> = audit.findings.iter().map(assemble::finding).collect();
-        notes.iter().for_each(|note| eprintln!("{note}"));
+        notes.iter().for_each(|note| output::say!("{note}"));
         output::print(&render::text::findings(&findings, output::text_options()))?;
     }
     let is_bad = audit.findings.iter().any(|finding| finding.status == Status::Problem);
@@ -114,7 +114,7 @@ fn write_capture(flags: &AuditFlags, file: &Path) -> Result<Ending> {
     let drawn = Topology::read(&root, &[], &Known::default());
     drawn.map_err(|error| Refused(error.to_string()))?;
     output::replace_file(file, &capture::text(&root, identity.as_ref()))?;
-    eprintln!("{}: captured; it names this host's devices and their serial numbers", file.display());
+    output::say!("{}: captured; it names this host's devices and their serial numbers", file.display());
     Ok(Ending::Done)
 }
 

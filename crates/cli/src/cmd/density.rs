@@ -113,7 +113,7 @@ fn verdict(backings: &[Outcome]) -> Ending {
             1 => "one instance".to_owned(),
             number => format!("{number} instances"),
         };
-        eprintln!("overdrive: {}: the objective is not met at {number}: {}", backing.name, trial.verdict);
+        output::say!("overdrive: {}: the objective is not met at {number}: {}", backing.name, trial.verdict);
         ending = Ending::BadVerdict;
     }
     ending

@@ -2,8 +2,8 @@
 
 mod ablate;
 
-use crate::assemble::{Draft, Measured};
-use crate::cmd::topology;
+use crate::assemble::{self, Draft, Measured};
+use crate::cmd::{compare as compare_records, topology};
 use crate::exit::{Ending, Refused, refuse};
 use crate::flags::EvaluateFlags;
 use crate::guide::{self, Circumstances, Planned};
@@ -70,7 +70,7 @@ pub(crate) fn evaluate(flags: &EvaluateFlags) -> Result<Ending> {
         return ablate::ablate(flags);
     }
     let lengths = if flags.quick { QUICK } else { USUAL };
-    let against = flags.against.as_deref().map(output::load_record).transpose()?;
+    let against = flags.against.as_deref().map(compare_records::load).transpose()?;
     let open = open(flags, &lengths)?;
     let folder = make_folder(flags)?;
     let mut evaluation = Evaluation::prepare(flags, &lengths, open, folder, interrupt::watch()?)?;
@@ -181,7 +181,7 @@ impl Evaluation {
         stop: Arc<AtomicBool>,
     ) -> Result<Self> {
         let root = Root::new("/");
-        eprintln!("overdrive: reading the host's facts, testing the tool itself");
+        output::say!("overdrive: reading the host's facts, testing the tool itself");
         let target_facts = open.trace(&root)?;
         let host = HostFacts::read(&root, lengths.watch);
         let cpus = cpus_for(target_facts.as_ref())?;
@@ -213,7 +213,6 @@ impl Evaluation {
         let mut worst = Ending::Done;
         for planned in std::mem::take(&mut self.plan) {
             if self.setting.stop.load(Ordering::Relaxed) {
-                self.draft.set_status(Status::Interrupted);
                 return Ok(Ending::Interrupted);
             }
             match self.measure_one(&planned)? {
@@ -227,6 +226,7 @@ impl Evaluation {
             self.save()?;
         }
         self.progress.finish();
+        self.draft.complete(worst);
         Ok(worst)
     }
 
@@ -297,15 +297,7 @@ impl Evaluation {
         })?;
         let rate = filled.bytes as f64 / filled.elapsed.as_secs_f64().max(1e-9);
         self.progress.end(&format!("{}/s", format_size(rate as u64)));
-        self.draft.set_preconditioning(Preconditioning {
-            kind: PreconditioningKind::Written,
-            bytes_written: Some(filled.bytes),
-            elapsed_s: Some(filled.elapsed.as_secs_f64()),
-            never_written_percent: Some(if filled.complete { 0.0 } else { 100.0 }),
-            note: "every block was written once with random data before it was read; a drive that needs hours of \
-                   writing to reach its steady state was not brought there"
-                .to_owned(),
-        });
+        self.draft.set_preconditioning(assemble::written(&filled, size));
         Ok(())
     }
 
@@ -367,9 +359,9 @@ impl Evaluation {
                 output::print(&render::text::comparison(comparison, options))?;
             }
         }
-        eprintln!("overdrive: took {}", format_duration(Duration::from_secs_f64(record.elapsed_s)));
-        eprintln!("overdrive: record {}", self.folder.join("record.json").display());
-        eprintln!("overdrive: report {}", html.display());
+        output::say!("overdrive: took {}", format_duration(Duration::from_secs_f64(record.elapsed_s)));
+        output::say!("overdrive: record {}", self.folder.join("record.json").display());
+        output::say!("overdrive: report {}", html.display());
         Ok(())
     }
 }

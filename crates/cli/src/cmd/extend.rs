@@ -97,7 +97,7 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
 }
 
 fn say(line: &str) {
-    eprintln!("overdrive extend: {line}");
+    output::say!("overdrive extend: {line}");
 }
 
 fn start_and_wait(

@@ -5,7 +5,7 @@ pub(crate) mod job_file;
 mod prepare;
 pub(crate) mod show;
 
-use crate::assemble::{Draft, Measured};
+use crate::assemble::{self, Draft, Measured};
 use crate::cmd::evaluate::{cpus_for, device_counters, settle};
 use crate::cmd::run::{check_locked_memory, close_logs, refusal};
 use crate::exit::Ending;
@@ -57,7 +57,7 @@ pub(crate) fn run_plan(plan: Plan, how: &How<'_>) -> Result<Ending> {
         return Ok(Ending::Done);
     }
     let (globals, notes) = (plan.globals.clone(), plan.notes.clone());
-    notes.iter().for_each(|note| eprintln!("overdrive: {note}"));
+    notes.iter().for_each(|note| output::say!("overdrive: {note}"));
     let stage = Stage::open(plan, how.access)?;
     let root = Root::new("/");
     let first = &stage.opened[stage.jobs[0].opened[0]];
@@ -79,13 +79,14 @@ pub(crate) fn run_plan(plan: Plan, how: &How<'_>) -> Result<Ending> {
     if stage.opened.len() > 1 {
         draft.note("several targets: what is said of the drive and its layers is about the first one");
     }
-    if !fill_scratch_files(&stage, &setting)? {
-        eprintln!("overdrive: stopped while a scratch file was written; nothing was measured");
+    if !fill_scratch_files(&stage, &setting, &mut draft)? {
+        output::say!("overdrive: stopped while a scratch file was written; nothing was measured");
         return Ok(Ending::Interrupted);
     }
     let before = show::disk_counters(&root, &stage);
     let (ending, measured_s) = run_phases(&stage, how, setting, &root, &mut draft)?;
     let disks = show::disks(before, &root, &stage, measured_s);
+    draft.complete(ending);
     let mut record = draft.finish();
     verdict::judge_all(&mut record);
     let shown = show::shown(&stage);
@@ -133,7 +134,7 @@ fn run_phases(
             // What earlier phases measured is not thrown away.
             Err(error) if phase > 0 => {
                 let reason = format!("{}: {error}", names.join(", "));
-                eprintln!("overdrive: {reason}");
+                output::say!("overdrive: {reason}");
                 draft.set_status(Status::Failed { reason });
                 worst = Ending::SystemFailed;
                 break;
@@ -207,7 +208,7 @@ fn shown_length(job: &Prepared) -> Duration {
 }
 
 /// Scratch files are written in full before anything is read from them; false when somebody stopped it.
-fn fill_scratch_files(stage: &Stage, setting: &Setting) -> Result<bool> {
+fn fill_scratch_files(stage: &Stage, setting: &Setting, draft: &mut Draft) -> Result<bool> {
     let scratch = || stage.opened.iter().filter(|opened| opened.open.kind == TargetKind::ScratchFile);
     let length = |bytes: u64| Duration::from_secs_f64(bytes as f64 / (500 * MIB) as f64);
     let planned = scratch().map(|opened| length(opened.open.target.size())).sum();
@@ -219,6 +220,10 @@ fn fill_scratch_files(stage: &Stage, setting: &Setting) -> Result<bool> {
         if !filled.complete {
             progress.finish();
             return Ok(false);
+        }
+        // The record speaks of the first target.
+        if std::ptr::eq(opened, &stage.opened[stage.jobs[0].opened[0]]) {
+            draft.set_preconditioning(assemble::written(&filled, target.size()));
         }
     }
     progress.finish();

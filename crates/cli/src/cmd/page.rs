@@ -99,8 +99,8 @@ fn store(
     let record = assemble::paging_record(paging, &host, seed, notes, status, took);
     output::replace_file(&folder.join("record.json"), &record.to_json_pretty()?)?;
     output::replace_file(&folder.join("report.html"), &render::html::report(&record, None)?)?;
-    eprintln!("overdrive: record {}", folder.join("record.json").display());
-    eprintln!("overdrive: report {}", folder.join("report.html").display());
+    output::say!("overdrive: record {}", folder.join("record.json").display());
+    output::say!("overdrive: report {}", folder.join("report.html").display());
     Ok(())
 }
 

@@ -32,7 +32,7 @@ use overdrive_io::run::{RunError, Setting, Task, run_together};
 use overdrive_io::steady::SteadyState;
 use overdrive_io::target::Target;
 use overdrive_io::verify::Verify;
-use overdrive_report::record::Group;
+use overdrive_report::record::{Group, Status};
 use overdrive_report::verdict;
 use overdrive_sys::clock::Clock;
 use overdrive_sys::ring::{RingError, buffers_bytes};
@@ -81,6 +81,7 @@ pub(crate) fn run(flags: &RunFlags) -> Result<Ending> {
     if flags.search.any() {
         let bench = Bench { planned: &planned, targets: &targets, smallest, setting: &setting };
         let ending = search::search(flags, &bench, &mut draft)?;
+        draft.complete(ending);
         return print_record(flags, &draft, None).map(|()| ending);
     }
     // What passes the block layer by is in none of its counters.
@@ -90,6 +91,7 @@ pub(crate) fn run(flags: &RunFlags) -> Result<Ending> {
     let outcome = run_shown(flags, &planned.title, task, setting)?;
     let device = before.zip(device_counters(&root, counted));
     let mut ending = settle(&mut draft, &outcome);
+    draft.complete(ending);
     if ending == Ending::Done && outcome.verified.as_ref().is_some_and(|verified| verified.failures() > 0) {
         ending = Ending::BadVerdict;
     }
@@ -202,7 +204,7 @@ pub(crate) fn close_logs(logs: IoLogs, draft: &mut Draft, ending: Ending) -> End
             ending
         }
         Err(error) => {
-            draft.note(format!("the log is not complete: {error:#}"));
+            draft.set_status(Status::Failed { reason: format!("the log is not complete: {error:#}") });
             Ending::SystemFailed
         }
     }

@@ -68,7 +68,7 @@ pub(crate) fn occasion(root: &Path) -> Occasion {
 
 fn plan(flags: &PlanFlags) -> Result<Ending> {
     let (plan, notes) = make(&flags.choice)?;
-    notes.iter().for_each(|note| eprintln!("{note}"));
+    notes.iter().for_each(|note| output::say!("{note}"));
     if flags.shell {
         output::print(&shell::script(&Root::new(&flags.choice.scope.root), &plan.changes))?;
     } else {
@@ -187,7 +187,7 @@ pub(crate) fn left_json(left: &Left) -> Value {
 fn apply(flags: &ApplyFlags) -> Result<Ending> {
     let choice = &flags.choice;
     let (mut plan, notes) = make(choice)?;
-    notes.iter().for_each(|note| eprintln!("{note}"));
+    notes.iter().for_each(|note| output::say!("{note}"));
     let held_back = if flags.even_if_busy { Vec::new() } else { hold_back(&mut plan, &choice.scope.root) };
     if flags.dry_run || plan.changes.is_empty() {
         show(&plan, choice.json)?;

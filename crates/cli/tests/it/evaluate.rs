@@ -80,6 +80,23 @@ fn a_scratch_file_is_measured_with_all_workloads_and_gone() {
 }
 
 #[test]
+fn a_dead_drive_is_compared() {
+    let folder = folder();
+    let record = |name: &str, device: &str| {
+        let (_, text, _) = run(&["run", device, "--runtime", "100ms", "--json"]);
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (alive, dead) = (record("alive", "sim"), record("dead", "sim:error=1"));
+    let (code, text, error) = run(&["compare", &alive, &dead]);
+    assert_eq!(code, 0, "{error}");
+    assert!(text.contains("0.00× -") && text.contains("the target differs"), "{text}");
+    let (_, text, _) = run(&["compare", &dead, &alive]);
+    assert!(text.contains("from 0 +"), "{text}");
+}
+
+#[test]
 fn a_users_file_is_only_read_unless_named_again() {
     if !has_direct_io("a_users_file_is_only_read_unless_named_again") {
         return;
@@ -102,6 +119,21 @@ fn a_users_file_is_only_read_unless_named_again() {
     assert_eq!(code, 0, "{error}");
     assert!(writes(&record(&out)) >= 4);
     assert_ne!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_full_standard_error_costs_no_result() {
+    let folder = folder();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = std::process::Command::new(env!("CARGO_BIN_EXE_overdrive"))
+        .args(["evaluate", "sim", "--quick", "--runtime", "100ms", "--out"])
+        .arg(folder.path())
+        .stdout(std::process::Stdio::null())
+        .stderr(full)
+        .status();
+    assert_eq!(status.unwrap().code(), Some(0), "no panic");
+    assert_eq!(record(folder.path())["status"]["state"], "complete");
+    assert!(folder.path().join("report.html").exists());
 }
 
 #[test]

@@ -68,6 +68,7 @@ fn kill_leaves_a_readable_record_and_no_file() {
     }
     let (code, record) = interrupted_by("KILL");
     assert_eq!(code, None);
+    assert_eq!(record["status"]["state"], "interrupted", "it was not complete when it was killed");
     assert!(!record["workloads"].as_array().unwrap().is_empty());
 }
 

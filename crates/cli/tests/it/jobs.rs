@@ -59,6 +59,10 @@ fn a_job_without_a_target_has_a_scratch_file_and_leaves_nothing() {
     let json: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(json["jobs"][0]["read"]["io_bytes"], 16 << 20, "as fio does, once over its size");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    let (_, text, _) = run(&["run", &path, "--json"]);
+    let record: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(record["preconditioning"]["kind"], "written", "the record says what was done to it");
+    assert_eq!(record["preconditioning"]["bytes_written"], 16 << 20);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What a waiting user sees on standard error: a live line on a terminal, and a line for each number tried.
 
+use crate::output::say;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use overdrive_base::time::{format_duration, format_ns};
 use overdrive_density::objective::Figure;
@@ -93,9 +94,9 @@ impl Line {
             self.backing, trial.instances, trial.verdict
         );
         if self.live {
-            self.bar.suspend(|| eprintln!("{line}"));
+            self.bar.suspend(|| say!("{line}"));
         } else {
-            eprintln!("{line}");
+            say!("{line}");
         }
     }
 }

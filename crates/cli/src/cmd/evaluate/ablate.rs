@@ -131,7 +131,7 @@ fn publish(flags: &EvaluateFlags, folder: &Path, ablation: &Ablation) -> Result<
     } else {
         output::print(&render::text::ablation(ablation, output::text_options()))?;
     }
-    eprintln!("overdrive: ablation {}", path.display());
+    output::say!("overdrive: ablation {}", path.display());
     Ok(())
 }
 
