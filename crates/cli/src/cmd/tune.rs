@@ -42,7 +42,9 @@ pub(crate) fn state_folder(flags: &StateFlags, root: &Path) -> Result<PathBuf> {
 /// Says that a damaged journal, of which nothing stood any more, was kept under another name.
 pub(crate) fn tell_set_aside(driver: &Driver<'_>) {
     if let Some(path) = driver.set_aside() {
-        eprintln!("the journal was damaged and nothing it knows of stands: kept as {path}, a new one begun");
+        output::say!(
+            "the journal was damaged and nothing it knows of stands: kept as {path}, a new one begun"
+        );
     }
 }
 
