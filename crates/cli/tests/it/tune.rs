@@ -332,6 +332,7 @@ fn another_hosts_journal_and_one_outside_the_root_are_refused() {
     let root = applied(folder.path());
     let at = root.to_str().unwrap();
     let apply = ["tune", "apply", "--root", at, "--target", "vda", "--rules", "block-wbt", "--even-if-busy"];
+    std::fs::create_dir_all(root.join("etc")).unwrap();
     std::fs::write(root.join("etc/machine-id"), "0123\n").unwrap();
     let (code, _, error) = run(&apply);
     assert!(code == 2 && error.contains("made on another host"), "{error}");
