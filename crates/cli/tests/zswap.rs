@@ -69,7 +69,8 @@ fn group_of(pid: u32, folder: &Path, depth: usize) -> Option<PathBuf> {
     let entries = std::fs::read_dir(folder).ok()?.flatten();
     let folders: Vec<_> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
     let is_its = |path: &&PathBuf| {
-        path.file_name().unwrap().to_string_lossy().starts_with(&format!("overdrive-page-{pid}-"))
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("overdrive-") && name.contains(&format!("-{pid}-"))
     };
     let own = folders.iter().find(is_its).cloned();
     own.or_else(|| {
