@@ -63,7 +63,7 @@ fn one_number_is_measured_and_its_figures_add_up() {
         "--rate",
         "1000",
         "--objective",
-        "p99=10s",
+        "p95=10s",
         "--influence",
         "10",
     ];
