@@ -248,7 +248,9 @@ fn whoever_watches_sees_each_target_and_the_latencies_so_far() {
     .unwrap();
     assert_eq!(last.len(), 2);
     for seen in &last {
-        assert_eq!(seen.bytes(Direction::Read), seen.ios(Direction::Read) * 4096);
+        // One is counted after the other, and seen by another thread in between.
+        let (bytes, ios) = (seen.bytes(Direction::Read), seen.ios(Direction::Read));
+        assert!(bytes.abs_diff(ios * 4096) <= 2 * 4096, "{bytes} bytes, {ios} I/Os");
         let [median, most] = [0.5, 1.0].map(|share| seen.latency_ns(Direction::Write, share).unwrap());
         assert!(0 < median && median <= most && seen.failures == 0);
     }
