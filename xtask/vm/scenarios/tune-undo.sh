@@ -11,7 +11,7 @@ overdrive tune plan --class B --target /dev/nvme0n1 >/tmp/plan 2>&1
 equal "planning changes nothing" "$before" "$(settings)"
 overdrive tune apply --class B --target /dev/nvme0n1 --persist >/tmp/applied 2>&1
 check "something was applied" grep -q "done, and reads back so" /tmp/applied
-check "files make it stay" test -s /etc/sysctl.d/90-overdrive-1.conf
+check "files make it stay" test -s /etc/sysctl.d/90-overdrive-0001.conf
 changed=$(settings)
 check "the settings differ" test "$before" != "$changed"
 
