@@ -171,9 +171,11 @@ pub(super) trait Followed {
         outcome
     }
 
-    /// Whether nobody is between a change and telling of it, or between telling and going on.
+    /// Whether nobody is between a change and telling of it, or between telling and going on: then what was
+    /// just seen of memory is how it is, and a page that is not there has not moved elsewhere.
     fn is_all_told(&self) -> bool {
-        is_settled(self.userfault(), self.nowhere())
+        let nowhere = self.nowhere();
+        self.userfault().write_protect(nowhere..nowhere + PAGE, false) != Err(Errno::AGAIN)
     }
 
     /// Before memory from `from` arrives at `target`: sees to it that what was there has left in the books
@@ -253,12 +255,6 @@ pub(super) trait Followed {
     /// Whether pages of a range that are believed in place are. None when there are no such, or nobody can
     /// tell.
     fn stands(&self, range: &Range<u64>) -> Option<bool>;
-}
-
-/// Whether what was just seen of memory at an address is how it is: while a message waits to be read, a page
-/// that is not there may have moved elsewhere.
-pub(super) fn is_settled(userfault: &Userfault, address: u64) -> bool {
-    userfault.write_protect(address..address + PAGE, false) != Err(Errno::AGAIN)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Making room before it is needed: blocks out of the way into staging, frames back to the kernel.
 
 use super::agent::Errand;
-use super::changes::is_settled;
+use super::changes::Followed;
 use super::{Engine, RELEASE_GROUPS, TICK};
 use crate::platform::Instant;
 use crate::space::BLOCK_PAGES;
@@ -256,7 +256,7 @@ impl Engine {
                 }
             } else if resident && stayed >> index & 1 == 1 {
                 shared |= 1 << index;
-            } else if resident && *settled.get_or_insert_with(|| is_settled(&self.userfault, address)) {
+            } else if resident && *settled.get_or_insert_with(|| self.is_all_told()) {
                 // Given up by the program without a word (MADV_FREE): zeroes.
                 self.forget(page);
             }

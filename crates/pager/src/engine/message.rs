@@ -1,6 +1,6 @@
 //! What the kernel tells besides faults: memory moved, given up, unmapped, forked.
 
-use super::changes::{Changes, Followed, is_settled};
+use super::changes::{Changes, Followed};
 use super::{Engine, TICK};
 use crate::platform::{Instant, Message, Userfault, for_each_anonymous};
 use crate::space::{BLOCK_PAGES, Space};
@@ -243,7 +243,7 @@ impl Engine {
             if now >= given.look {
                 for (address, pages) in self.space.stretches(given.block) {
                     let present = self.page_map.present(address, pages.len())?;
-                    if !is_settled(&self.userfault, address) {
+                    if !self.is_all_told() {
                         continue;
                     }
                     let gone = pages.enumerate().filter(|(index, _)| present >> index & 1 == 0);
