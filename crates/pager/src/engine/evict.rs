@@ -67,6 +67,7 @@ impl Engine {
             tried = true;
             more |= self.evict_some()?;
         }
+        self.tier.note_room(started);
         // The group taken last stays so until it is full.
         if self.leaving.is_none() {
             more |= self.spill();
@@ -77,7 +78,6 @@ impl Engine {
         if !undecided {
             self.stuck = tried && !more && self.free_runs.len() == super::WRITES as usize;
         }
-        self.tier.note_room(started);
         Ok(more)
     }
 

@@ -54,6 +54,8 @@ pub(super) struct Tier {
     /// Running means, in nanoseconds.
     expand_ns: u64,
     load_ns: u64,
+    /// What room for a page took when enough pages were evicted to tell.
+    room_ns: f64,
 }
 
 impl Tier {
@@ -71,6 +73,7 @@ impl Tier {
             pause: PAUSE,
             expand_ns: 10_000,
             load_ns: 100_000,
+            room_ns: 0.0,
         }
     }
 
@@ -79,7 +82,8 @@ impl Tier {
         self.seen.reading += took;
     }
 
-    /// Making room began then.
+    /// Making room began then, without what a tier that gets smaller gives to the store: were that part of
+    /// it, a tier would get smaller because it gets smaller.
     pub(super) fn note_room(&mut self, since: Instant) {
         self.seen.room += since.elapsed();
     }
@@ -141,10 +145,16 @@ impl Tier {
         if self.takes_all || pages == 0 || seen.soon + seen.late + seen.loads < FAULTS_MIN {
             return;
         }
+        // While it gets smaller, what is measured is that: it would end as small as can be, whatever pays.
+        if self.share.is_some_and(|share| pages > share + self.step) {
+            return;
+        }
         // A page in place saves the fault, and taking another page away. That takes the longer the fewer
         // pages of a block are in place.
-        let room_ns = seen.room.as_nanos() as f64 / seen.evicted.max(1) as f64;
-        let smaller = seen.soon as f64 * (self.expand_ns as f64 + 2.0 * room_ns);
+        if seen.evicted >= FAULTS_MIN {
+            self.room_ns = seen.room.as_nanos() as f64 / seen.evicted as f64;
+        }
+        let smaller = seen.soon as f64 * (self.expand_ns as f64 + 2.0 * self.room_ns);
         // A thread waits as long as a read takes; but what is done for others meanwhile is not lost.
         let reading_ns = seen.reading.as_nanos() as f64 / seen.loads.max(1) as f64;
         let load_ns = reading_ns.min(self.load_ns as f64);
@@ -161,7 +171,8 @@ impl Tier {
             (self.small, self.pause) = (0, PAUSE);
         } else if self.is_small() {
             self.note_small();
-        } else if smaller >= larger * 1.25 {
+        } else if smaller >= larger * 2.0 {
+            // Not sooner: to get smaller is dear, as all that it gives up is written.
             let less = if is_enough { self.step } else { self.step.max(now / 4) };
             self.share = Some(now.saturating_sub(less).max(self.step));
         }
@@ -208,6 +219,7 @@ mod tests {
     struct Run {
         tier: Tier,
         pool: Pool,
+        gives_up: bool,
     }
 
     impl Run {
@@ -220,7 +232,7 @@ mod tests {
                 pool.put(page, &content);
             }
             assert!(pool.pages() > 1990);
-            Self { tier: Tier::new(takes_all), pool }
+            Self { tier: Tier::new(takes_all), pool, gives_up: true }
         }
 
         /// The share after so many periods.
@@ -237,7 +249,7 @@ mod tests {
                 (0..each.loads).for_each(|_| self.tier.note_load(100_000));
                 self.tier.note_reading(each.load * each.loads);
                 share = self.tier.share(&self.pool, &LIMITS);
-                while self.pool.pages() > share {
+                while self.gives_up && self.pool.pages() > share {
                     self.pool.oldest(8).into_iter().for_each(|(cell, _)| self.pool.give_up(cell));
                 }
             }
@@ -267,13 +279,36 @@ mod tests {
     }
 
     #[test]
+    fn while_it_gets_smaller_it_is_not_thought_over() {
+        let (mut run, soon) = (Run::new(false), Each { soon: 500, late: 50, ..EACH });
+        run.gives_up = false;
+        assert_eq!(run.after(15, soon), 1500, "by one step, as its pages are still there");
+        run.gives_up = true;
+        assert_eq!(run.after(15, soon), 100);
+    }
+
+    #[test]
+    fn what_room_took_is_kept_while_nothing_is_evicted() {
+        let mut run = Run::new(false);
+        run.after(1, Each { room: PERIOD / 2, ..EACH });
+        let room_ns = run.tier.room_ns;
+        assert!(room_ns > 50_000.0, "{room_ns}");
+        let began = Instant::now();
+        kernel(|kernel| kernel.time += PERIOD);
+        run.tier.note_room(began);
+        (0..100).for_each(|_| run.tier.note_load(100_000));
+        run.tier.share(&run.pool, &LIMITS);
+        assert_eq!((run.tier.room_ns, run.tier.seen.loads), (room_ns, 0), "thought over, and kept");
+    }
+
+    #[test]
     fn reads_that_take_no_longer_than_to_unpack_make_it_small() {
         assert_eq!(Run::new(false).after(15, Each { loads: 100, load: 10 * MICROSECOND, ..EACH }), 100);
     }
 
     #[test]
     fn room_that_takes_long_makes_it_smaller() {
-        let each = Each { soon: 15, loads: 500, load: 60 * MICROSECOND, ..EACH };
+        let each = Each { soon: 30, loads: 500, load: 60 * MICROSECOND, ..EACH };
         assert_eq!(Run::new(false).after(15, each), 2000);
         assert!(Run::new(false).after(15, Each { room: PERIOD / 2, ..each }) < 1000);
     }
