@@ -3,13 +3,51 @@
 use anyhow::{Context, Result};
 use overdrive_report::record::Record;
 use overdrive_report::render::text::TextOptions;
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 /// Prints text that ends in a newline.
 pub(crate) fn print(text: &str) -> Result<()> {
-    std::io::stdout().lock().write_all(text.as_bytes()).context("writing to standard output")
+    write_out("", text)
+}
+
+/// Prints text in place of all that is on the terminal.
+pub(crate) fn print_screen(text: &str) -> Result<()> {
+    // Home, then clear what is below: without flicker.
+    write_out("\x1b[H\x1b[2J", text)
+}
+
+fn write_out(before: &str, text: &str) -> Result<()> {
+    let stdout = std::io::stdout();
+    let text = if stdout.is_terminal() { harmless(text) } else { text.into() };
+    stdout.lock().write_all(format!("{before}{text}").as_bytes()).context("writing to standard output")
+}
+
+/// What a terminal may be given: names in records, of jobs and of drives are anybody's, and could move the
+/// cursor or change the title. All that steers a terminal is replaced, but for colours.
+fn harmless(text: &str) -> Cow<'_, str> {
+    if !text.contains(|c: char| c.is_control() && c != '\n') {
+        return text.into();
+    }
+    let mut pieces = text.split('\x1b');
+    let mut out: String = pieces.next().into_iter().flat_map(str::chars).map(shown).collect();
+    for piece in pieces {
+        out.push(if is_colour(piece) { '\x1b' } else { char::REPLACEMENT_CHARACTER });
+        out.extend(piece.chars().map(shown));
+    }
+    out.into()
+}
+
+/// Whether this, behind an escape, sets colour or weight: `[1;31m`.
+fn is_colour(piece: &str) -> bool {
+    let arguments = piece.strip_prefix('[').and_then(|rest| rest.split_once('m'));
+    arguments.is_some_and(|(arguments, _)| arguments.bytes().all(|b| b.is_ascii_digit() || b == b';'))
+}
+
+fn shown(c: char) -> char {
+    if c.is_control() && !matches!(c, '\n' | '\t') { char::REPLACEMENT_CHARACTER } else { c }
 }
 
 /// Tells people one line on standard error. A full disk or a closed terminal there is no reason to lose a
@@ -24,7 +62,9 @@ pub(crate) use say;
 
 /// What [`say!`] does.
 pub(crate) fn say_line(line: std::fmt::Arguments<'_>) {
-    let _ = std::io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+    let (stderr, line) = (std::io::stderr(), format!("{line}\n"));
+    let line = if stderr.is_terminal() { harmless(&line) } else { line.as_str().into() };
+    let _ = stderr.lock().write_all(line.as_bytes());
 }
 
 /// As wide as the terminal, between 80 and 120 columns; colour on a terminal unless NO_COLOR is set.
@@ -125,6 +165,13 @@ pub(crate) fn load_record(path: &Path) -> Result<Record> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_cannot_steer_the_terminal() {
+        assert_eq!(harmless("plain, bold \x1b[1m\x1b[0;31mred\n"), "plain, bold \x1b[1m\x1b[0;31mred\n");
+        let title = harmless("a\x1b]0;title\x07b\x1b[2Jc\rd\u{9b}5A\x1b[?25l\x1b");
+        assert_eq!(title, "a\u{fffd}]0;title\u{fffd}b\u{fffd}[2Jc\u{fffd}d\u{fffd}5A\u{fffd}[?25l\u{fffd}");
+    }
 
     #[test]
     fn a_file_is_replaced_whole_and_nothing_else_stays() {

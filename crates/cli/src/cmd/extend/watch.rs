@@ -84,15 +84,13 @@ pub(crate) fn top(flags: &TopFlags) -> Result<Ending> {
     let mut looks = 0;
     while flags.count.is_none_or(|count| looks < count) && wait(flags.interval, &stop) {
         let now = Look::now();
-        let text = if flags.json {
-            show::json_line(&before, &now)?
+        if flags.json {
+            output::print(&show::json_line(&before, &now)?)?;
         } else if is_terminal {
-            // Home, then clear what is below: without flicker.
-            format!("\x1b[H\x1b[2J{}", show::table(&before, &now))
+            output::print_screen(&show::table(&before, &now))?;
         } else {
-            show::table(&before, &now)
-        };
-        output::print(&text)?;
+            output::print(&show::table(&before, &now))?;
+        }
         before = now;
         looks += 1;
     }
