@@ -82,8 +82,8 @@ impl Tier {
         self.seen.reading += took;
     }
 
-    /// Making room began then, without what a tier that gets smaller gives to the store: were that part of
-    /// it, a tier would get smaller because it gets smaller.
+    /// Making room began then. What the tier gives to the store, and handing over writes, come after it:
+    /// were they part of it, a tier would get smaller because it gets smaller.
     pub(super) fn note_room(&mut self, since: Instant) {
         self.seen.room += since.elapsed();
     }
