@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use overdrive_report::record::Record;
-use overdrive_report::render::text::TextOptions;
+use overdrive_report::render::text::{TextOptions, shown};
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write};
@@ -13,22 +13,27 @@ pub(crate) fn print(text: &str) -> Result<()> {
     write_out("", text)
 }
 
-/// Prints text in place of all that is on the terminal.
+/// Prints text in place of all that is on the terminal; elsewhere behind what was printed before.
 pub(crate) fn print_screen(text: &str) -> Result<()> {
     // Home, then clear what is below: without flicker.
-    write_out("\x1b[H\x1b[2J", text)
+    write_out(if std::io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" }, text)
 }
 
 fn write_out(before: &str, text: &str) -> Result<()> {
     let stdout = std::io::stdout();
-    let text = if stdout.is_terminal() { harmless(text) } else { text.into() };
+    let text = fit_for(&stdout, text);
     stdout.lock().write_all(format!("{before}{text}").as_bytes()).context("writing to standard output")
+}
+
+/// The text as this stream may be given it: files and pipes get it as it is.
+fn fit_for<'a>(stream: &impl IsTerminal, text: &'a str) -> Cow<'a, str> {
+    if stream.is_terminal() { harmless(text) } else { text.into() }
 }
 
 /// What a terminal may be given: names in records, of jobs and of drives are anybody's, and could move the
 /// cursor or change the title. All that steers a terminal is replaced, but for colours.
 fn harmless(text: &str) -> Cow<'_, str> {
-    if !text.contains(|c: char| c.is_control() && c != '\n') {
+    if text.chars().all(|c| shown(c) == c) {
         return text.into();
     }
     let mut pieces = text.split('\x1b');
@@ -46,10 +51,6 @@ fn is_colour(piece: &str) -> bool {
     arguments.is_some_and(|(arguments, _)| arguments.bytes().all(|b| b.is_ascii_digit() || b == b';'))
 }
 
-fn shown(c: char) -> char {
-    if c.is_control() && !matches!(c, '\n' | '\t') { char::REPLACEMENT_CHARACTER } else { c }
-}
-
 /// Tells people one line on standard error. A full disk or a closed terminal there is no reason to lose a
 /// result or to leave something behind, so nothing that goes wrong here matters; `eprintln!` would panic, and
 /// clippy refuses it.
@@ -63,8 +64,7 @@ pub(crate) use say;
 /// What [`say!`] does.
 pub(crate) fn say_line(line: std::fmt::Arguments<'_>) {
     let (stderr, line) = (std::io::stderr(), format!("{line}\n"));
-    let line = if stderr.is_terminal() { harmless(&line) } else { line.as_str().into() };
-    let _ = stderr.lock().write_all(line.as_bytes());
+    let _ = stderr.lock().write_all(fit_for(&stderr, &line).as_bytes());
 }
 
 /// As wide as the terminal, between 80 and 120 columns; colour on a terminal unless NO_COLOR is set.

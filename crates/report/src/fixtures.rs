@@ -390,7 +390,11 @@ impl Spec {
             short_ios: 0,
             in_flight_mean,
             moved_bytes: ios * self.block,
-            cpu: Some(cpu(utilisation_percent, self.runtime_s, job.workers, ios)),
+            cpu: Some(Cpu {
+                // Who polls does not sleep.
+                voluntary_switches: if self.polled { 0 } else { ios / 3 },
+                ..cpu(utilisation_percent, self.runtime_s, job.workers, ios)
+            }),
             read: direction(reads),
             trim: None,
             sync: None,
@@ -424,7 +428,7 @@ fn cpu(utilisation_percent: f64, runtime_s: f64, workers: u32, ios: u64) -> Cpu 
         host_busy_percent: Some((utilisation_percent * 1.06).min(100.0)),
         interrupts_percent: Some((utilisation_percent * 0.05).min(100.0 - utilisation_percent)),
         steal_percent: Some(0.1),
-        voluntary_switches: ios / 3,
+        voluntary_switches: 0,
         involuntary_switches: (runtime_s * 4.0) as u64,
     }
 }

@@ -15,6 +15,7 @@ use crate::published::titles_of_guides_in;
 use crate::record::{Finding, FindingStatus, Record, TargetKind, Verdict};
 use crate::show;
 pub use ablation::ablation;
+pub use layout::shown;
 use layout::wrap;
 use overdrive_base::time::format_duration;
 pub use paging::paging;

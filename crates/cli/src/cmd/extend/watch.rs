@@ -79,17 +79,14 @@ pub(crate) fn top(flags: &TopFlags) -> Result<Ending> {
         refuse!("--interval {:?}: wanted at least 100ms", flags.interval);
     }
     let stop = interrupt::watch()?;
-    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
     let mut before = Look::now();
     let mut looks = 0;
     while flags.count.is_none_or(|count| looks < count) && wait(flags.interval, &stop) {
         let now = Look::now();
         if flags.json {
             output::print(&show::json_line(&before, &now)?)?;
-        } else if is_terminal {
-            output::print_screen(&show::table(&before, &now))?;
         } else {
-            output::print(&show::table(&before, &now))?;
+            output::print_screen(&show::table(&before, &now))?;
         }
         before = now;
         looks += 1;

@@ -20,13 +20,18 @@ pub(super) fn wrap(text: &str, width: usize, first: &str, rest: &str) -> String 
             out.push(' ');
             column += 1;
         }
-        // What a device or a file says of itself must not steer the terminal.
-        out.extend(word.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }));
+        out.extend(word.chars().map(shown));
         column += length;
         at_start = false;
     }
     out.push('\n');
     out
+}
+
+/// What a device or a file says of itself must not steer the terminal: of control characters only those that
+/// lay out text are left.
+pub fn shown(c: char) -> char {
+    if c.is_control() && !matches!(c, '\n' | '\t') { char::REPLACEMENT_CHARACTER } else { c }
 }
 
 /// A table whose first columns are repeated when it has to continue below.
