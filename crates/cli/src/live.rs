@@ -6,6 +6,7 @@
 mod panel;
 
 use crate::flags::LiveFlag;
+use crate::output::harmless;
 use crate::progress::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use overdrive_io::job::Direction;
@@ -157,7 +158,7 @@ impl Panel {
         let lines = self.moments.front().map(|before| self.lines(before, &now));
         self.moments.push_back(now);
         if let Some(lines) = lines {
-            self.bar.set_message(lines.join("\n"));
+            self.bar.set_message(harmless(&lines.join("\n")).into_owned());
         }
     }
 

@@ -32,7 +32,7 @@ fn fit_for<'a>(stream: &impl IsTerminal, text: &'a str) -> Cow<'a, str> {
 
 /// What a terminal may be given: names in records, of jobs and of drives are anybody's, and could move the
 /// cursor or change the title. All that steers a terminal is replaced, but for colours.
-fn harmless(text: &str) -> Cow<'_, str> {
+pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     if text.chars().all(|c| shown(c) == c) {
         return text.into();
     }

@@ -1,6 +1,6 @@
 //! What a waiting user sees on standard error: one live line on a terminal, one line a step elsewhere.
 
-use crate::output::say;
+use crate::output::{harmless, say};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use overdrive_base::time::format_duration;
 use std::io::IsTerminal;
@@ -70,7 +70,8 @@ impl Progress {
         self.bar.set_position((share * 1000.0).min(1000.0) as u64);
         let (number, steps, step) = (self.number, self.steps, &self.step);
         let left = format_duration(Duration::from_secs(left.as_secs()));
-        self.bar.set_message(format!("{number}/{steps} {step}  {figure}  {left} left"));
+        let line = format!("{number}/{steps} {step}  {figure}  {left} left");
+        self.bar.set_message(harmless(&line).into_owned());
     }
 
     /// Shows how far the current step is, and the rate of what was done in it so far.
@@ -82,7 +83,7 @@ impl Progress {
     pub(crate) fn end(&self, result: &str) {
         let line = format!("[{:>2}/{}] {:<37} {result}", self.number, self.steps, self.step);
         if self.live {
-            self.bar.println(line);
+            self.bar.println(harmless(&line));
         } else {
             say!("{line}");
         }

@@ -124,3 +124,18 @@ fn off_shows_nothing_and_a_pipe_gets_no_more_than_a_line() {
     assert!(Command::new("kill").args(["-INT", &run.child.id().to_string()]).status().unwrap().success());
     assert_eq!(run.end().0.code(), Some(130));
 }
+
+#[test]
+fn names_do_not_steer_the_terminal_while_jobs_run() {
+    let (directory, target) = file();
+    let jobs = directory.path().join("jobs.fio");
+    let name = "res\x1bcet";
+    let text =
+        format!("[{name}]\nfilename={target}\nrw=randread\nbs=4k\ntime_based=1\nruntime=1\nioengine=psync\n");
+    std::fs::write(&jobs, text).unwrap();
+    for both in [true, false] {
+        let (status, shown) = OnTerminal::start(&["run", jobs.to_str().unwrap()], both).end();
+        assert!(status.success(), "{shown}");
+        assert!(shown.contains("res\u{fffd}cet") && !shown.contains("\x1bc"), "{shown:?}");
+    }
+}
