@@ -162,7 +162,8 @@ impl Limits {
 
     fn new(budget_bytes: u64) -> Result<Self, EngineError> {
         let landing = u64::from(LANDING_PAGES);
-        let budget = budget_bytes / PAGE;
+        // Pages have numbers of 32 bits.
+        let budget = (budget_bytes / PAGE).min(u64::from(u32::MAX));
         if budget < Self::MIN_PAGES + landing {
             let wanted_bytes = (Self::MIN_PAGES + landing) * PAGE;
             return Err(EngineError::TooSmall {
@@ -285,7 +286,7 @@ pub struct Engine {
     /// Because its file system has no room, or its device.
     no_space: bool,
     /// Blocks of which pages were given up lately.
-    giving_up: VecDeque<message::GivingUp>,
+    giving_up: message::GivenUp,
     /// Memory being given up that was registered and not yet entered, and until when that may take.
     unknown_giving_up: Vec<(Range<u64>, Instant)>,
     given_up_seen: Instant,
@@ -361,7 +362,7 @@ impl Engine {
             evict_again: None,
             write_again: None,
             no_space: false,
-            giving_up: VecDeque::new(),
+            giving_up: message::GivenUp::default(),
             unknown_giving_up: Vec::new(),
             given_up_seen: Instant::now(),
             unmovable_blocks: 0,

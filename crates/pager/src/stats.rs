@@ -134,13 +134,14 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// Counters in a file, which is made long enough.
+    /// Counters in a file, which is made long enough; all begin at 0.
     ///
     /// # Errors
     /// The kernel's errno.
     pub fn create(file: &File) -> Result<Self, Errno> {
         rustix_set_len(file, Stat::ALL.len() as u64 * 8)?;
         let stats = Self { words: Words::Shared(SharedWords::map(file, Stat::ALL.len(), true)?) };
+        Stat::ALL.iter().for_each(|&stat| stats.set(stat, 0));
         stats.set(Stat::Magic, MAGIC);
         Ok(stats)
     }

@@ -10,6 +10,10 @@ use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Blocks from this size on give their memory back to the kernel when they are free: tables of children,
+/// which may never be as many again.
+const LARGE: usize = 64 << 10;
+
 /// Addresses, not memory.
 const BYTES: usize = 16 << 30;
 const SMALLEST: usize = 16;
@@ -67,7 +71,7 @@ impl ArenaAllocator {
 
     /// A block and whether it is fresh, that is zero.
     fn take(&self, layout: Layout) -> (*mut u8, bool) {
-        let bytes = layout.size().max(layout.align()).max(SMALLEST).next_power_of_two();
+        let bytes = block_bytes(layout);
         let class = bytes.trailing_zeros() as usize;
         self.with(|state| {
             if class >= CLASSES || (state.base.is_null() && !state.map()) {
@@ -90,6 +94,11 @@ impl ArenaAllocator {
             (unsafe { state.base.add(start) }, true)
         })
     }
+}
+
+/// What is taken for a layout.
+fn block_bytes(layout: Layout) -> usize {
+    layout.size().max(layout.align()).max(SMALLEST).next_power_of_two()
 }
 
 impl State {
@@ -116,15 +125,26 @@ unsafe impl GlobalAlloc for ArenaAllocator {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let (block, fresh) = self.take(layout);
         if !block.is_null() && !fresh {
+            // Of a large one only the word that made it part of a list is not zero.
+            let used = if block_bytes(layout) < LARGE { layout.size() } else { size_of::<*mut u8>() };
             // SAFETY: the block is at least this long.
-            unsafe { block.write_bytes(0, layout.size()) };
+            unsafe { block.write_bytes(0, used) };
         }
         block
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        let bytes = layout.size().max(layout.align()).max(SMALLEST).next_power_of_two();
+        let bytes = block_bytes(layout);
         let class = bytes.trailing_zeros() as usize;
+        if bytes >= LARGE {
+            // SAFETY: the caller gives the block up, which is whole pages of our own mapping. Private
+            // anonymous memory reads as zeroes after that; where it is locked the call is refused.
+            unsafe {
+                if libc::madvise(block.cast(), bytes, libc::MADV_DONTNEED) != 0 {
+                    block.write_bytes(0, bytes);
+                }
+            }
+        }
         self.with(|state| {
             // SAFETY: the caller gives the block up; it is at least one word long and aligned for one.
             unsafe { block.cast::<*mut u8>().write(state.free[class]) };
@@ -153,10 +173,17 @@ mod tests {
                 let bytes = std::slice::from_raw_parts(block, size);
                 assert!(bytes.iter().all(|&byte| byte == index as u8 + 1));
             }
-            arena.dealloc(blocks[4].0, layout(100_000, 8));
-            let again = arena.alloc_zeroed(layout(120_000, 8));
-            assert_eq!(again, blocks[4].0);
-            assert!(std::slice::from_raw_parts(again, 120_000).iter().all(|&byte| byte == 0));
+            for (size, index) in [(100_000, 4), (4096, 3)] {
+                arena.dealloc(blocks[index].0, layout(size, 8));
+                let again = arena.alloc_zeroed(layout(size, 8));
+                assert_eq!(again, blocks[index].0);
+                assert!(std::slice::from_raw_parts(again, size).iter().all(|&byte| byte == 0));
+            }
+            let large = blocks[5].0 as u64;
+            let held = || overdrive_sys::page_map::PageMap::open().unwrap().present(large, 64).unwrap();
+            assert_ne!(held(), 0);
+            arena.dealloc(blocks[5].0, layout(1 << 20, 8));
+            assert_eq!(held(), 1, "of a large free block the kernel has all back but its first page");
             assert!((arena.alloc(layout(8, 4096)) as usize).is_multiple_of(4096));
             assert!(arena.alloc(layout(1 << 41, 8)).is_null());
             libc::munmap(arena.extent().start as *mut _, BYTES);

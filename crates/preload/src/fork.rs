@@ -4,11 +4,14 @@
 //! the child would read zeroes where its data was. So a child, and a child's child, is ended with the engine:
 //! the engine's thread alone holds the writing end of a pipe, each child opens the reading end for itself and
 //! has the kernel send SIGKILL when the last writer is gone. That descriptor closes with exec, and then the
-//! child needs nobody any more. A child that closes what it does not know loses it; those of the first thread
-//! are then ended by the death signal of their parent, which for others would come with the end of a thread.
+//! child needs nobody any more. A child that closes what it does not know loses it; those of the program's
+//! first thread are then ended by the death signal of their parent, which for others would come with the end
+//! of a thread, and for a child's child with that of the child. This signal outlives exec: another program
+//! with this library takes it back, which it knows for ours by a timer slack that nobody else asks for.
 
 use crate::ALLOCATOR;
 use overdrive_pager::stats::{Stat, Stats};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -23,8 +26,15 @@ static STATS: OnceLock<Arc<Stats>> = OnceLock::new();
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 /// Whether memory was under the pager when it was last looked before a fork.
 static TAKEN_OVER: AtomicBool = AtomicBool::new(false);
-/// The process whose first thread is forking; 0 for another thread.
-static FIRST_THREAD_OF: AtomicI32 = AtomicI32::new(0);
+/// The timer slack of who has our death signal, and the one that processes have, in nanoseconds.
+const BOUND_SLACK: libc::c_int = 50_001;
+const USUAL_SLACK: libc::c_int = 50_000;
+
+thread_local! {
+    /// The process that this thread is about to fork, when it is the first thread of the one with the engine,
+    /// else 0. Its copy in the child is read there.
+    static FIRST_THREAD_OF: Cell<i32> = const { Cell::new(0) };
+}
 /// The process and thread of the engine and the number of the pipe's reading end there; 0 before it runs.
 static ENGINE: [AtomicI32; 3] = [const { AtomicI32::new(0) }; 3];
 
@@ -59,7 +69,8 @@ pub(crate) fn note_engine() {
 extern "C" fn before() {
     // SAFETY: both calls only return numbers.
     let (process, thread) = unsafe { (libc::getpid(), libc::gettid()) };
-    FIRST_THREAD_OF.store(if process == thread { process } else { 0 }, Ordering::Relaxed);
+    let is_engines = process == ENGINE[0].load(Ordering::Relaxed);
+    FIRST_THREAD_OF.set(if process == thread && is_engines { process } else { 0 });
     if !IS_CHILD.load(Ordering::Relaxed) {
         let taken_over = STATS.get().is_some_and(|stats| stats.get(Stat::ManagedBytes) > 0);
         TAKEN_OVER.store(taken_over, Ordering::Relaxed);
@@ -71,14 +82,34 @@ extern "C" fn in_child() {
     if !TAKEN_OVER.load(Ordering::Relaxed) {
         return;
     }
-    let parent = FIRST_THREAD_OF.load(Ordering::Relaxed);
-    // SAFETY: concerns this process alone. A parent that has ended meanwhile sends no signal any more.
+    let parent = FIRST_THREAD_OF.get();
+    // SAFETY: concerns this process alone. A parent that has ended meanwhile sends no signal any more; one in
+    // another PID namespace has the number 0.
     unsafe {
-        if parent != 0 {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        match (parent, libc::prctl(libc::PR_GET_TIMERSLACK)) {
+            (0, BOUND_SLACK) => drop(libc::prctl(libc::PR_SET_TIMERSLACK, USUAL_SLACK)),
+            (0, _) => {}
+            (_, slack) => {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                if slack == USUAL_SLACK {
+                    libc::prctl(libc::PR_SET_TIMERSLACK, BOUND_SLACK);
+                }
+            }
         }
-        if (parent != 0 && libc::getppid() != parent) || !end_with_engine() {
+        let is_orphan = parent != 0 && ![0, parent].contains(&libc::getppid());
+        if is_orphan || !end_with_engine() {
             libc::_exit(128 + libc::SIGKILL);
+        }
+    }
+}
+
+/// A program that was executed by a child has memory of its own and may outlive who served the child's.
+pub(crate) fn unbind() {
+    // SAFETY: concerns this process alone.
+    unsafe {
+        if libc::prctl(libc::PR_GET_TIMERSLACK) == BOUND_SLACK {
+            libc::prctl(libc::PR_SET_TIMERSLACK, USUAL_SLACK);
+            libc::prctl(libc::PR_SET_PDEATHSIG, 0);
         }
     }
 }

@@ -27,6 +27,7 @@ const NO_ADDRESSES: &str = "no room for 16 GiB of addresses (ulimit -v, vm.overc
 static AT_LOAD: extern "C" fn() = at_load;
 
 extern "C" fn at_load() {
+    fork::unbind();
     if !ALLOCATOR.is_there() {
         if is_asked_for() {
             refuse(NO_ADDRESSES);

@@ -140,7 +140,8 @@ impl Setup {
             }
         };
         let config = Config {
-            budget_bytes: self.budget_bytes,
+            // More than there is limits nothing, and would only make tables large.
+            budget_bytes: self.budget_bytes.min(machine_bytes()),
             store,
             parts,
             store_bytes: self.store_bytes,
@@ -158,7 +159,6 @@ impl Setup {
         if self.counted {
             engine.check_start().map_err(|error| error.to_string())?;
         }
-        fork::end_children_with(engine.stats());
         let (stats, hints) = (engine.stats(), engine.hints());
         let agent = engine.agent().map_err(|error| error.to_string())?;
         start_thread("overmem-agent", move |started| {
@@ -169,6 +169,8 @@ impl Setup {
         let places = Places::among(&allowed_cpus().unwrap_or_default(), &self.avoid, std::process::id());
         // After the agent, whose stack it must leave alone.
         start_thread("overmem", move |started| serve(engine, &places, started))?;
+        // Once and for all, so not before nothing can fail any more.
+        fork::end_children_with(Arc::clone(&stats));
         api::note_running(stats, hints);
         Ok(())
     }
@@ -190,6 +192,17 @@ fn start_thread(name: &str, work: impl FnOnce(&AtomicBool) + Send + 'static) -> 
         std::thread::yield_now();
     }
     Ok(())
+}
+
+/// The memory of this machine; without an answer all that can be named.
+fn machine_bytes() -> u64 {
+    // SAFETY: all zeroes is a valid sysinfo, and the kernel writes to it within the call.
+    let (info, told) = unsafe {
+        let mut info: libc::sysinfo = std::mem::zeroed();
+        let told = libc::sysinfo(&raw mut info) == 0;
+        (info, told)
+    };
+    if told { info.totalram.saturating_mul(u64::from(info.mem_unit)) } else { u64::MAX }
 }
 
 fn parse_compress(value: &str) -> Result<Compress, String> {
@@ -242,8 +255,12 @@ struct ProgramEndsWithEngine;
 
 impl Drop for ProgramEndsWithEngine {
     fn drop(&mut self) {
-        // SAFETY: SIGKILL to this very process.
-        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        // SAFETY: SIGKILL to this very process. The first process of a PID namespace is spared by it, and
+        // ends itself: the call returns to none of its threads.
+        unsafe {
+            libc::kill(libc::getpid(), libc::SIGKILL);
+            libc::_exit(128 + libc::SIGKILL);
+        }
     }
 }
 
@@ -314,12 +331,13 @@ fn shared_store(device: &Path, dir: &Path, most_bytes: u64) -> Result<(File, Opt
 fn stats_in(dir: &Path) -> Result<Stats, String> {
     let path = dir.join(format!("{}.stats", std::process::id()));
     let told = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    // The same process may have been another program before (exec): its counters end here.
+    // The same process may have been another program before (exec): its counters end here. The file is not
+    // cut short for that: where two processes have one number (PID namespaces), the other one has it mapped.
     let file = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
-        .truncate(true)
+        .truncate(false)
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW)
         .open(&path)

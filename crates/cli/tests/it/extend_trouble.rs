@@ -69,6 +69,9 @@ fn what_is_no_library_is_refused_and_one_that_limits_nothing_is_told() {
         let words = ["--quiet", "--backend", "pager", "--dram", "64MiB", "--library"];
         extend(&[&words[..], &[library.to_str().unwrap()]].concat(), store.path(), &["true"])
     };
+    let words = ["--quiet", "--dram", "64MiB", "--library", "/no/such/library"];
+    let (code, _, error) = extend(&words, store.path(), &["true"]);
+    assert!(code == 2 && error.contains("no such file"), "no swap is made for a slip of the pen: {error}");
     std::fs::write(&library, "no library").unwrap();
     let (code, _, error) = run();
     assert!(code == 2 && error.contains("no library for this machine"), "{error}");
@@ -174,6 +177,49 @@ fn a_child_that_starts_when_the_program_has_ended_finds_the_runs_directory() {
     }
 }
 
+/// A child's child was ended with the child, and what a child executed with the program.
+#[test]
+fn daemons_outlive_who_started_them() {
+    const NAME: &str = "extend_trouble::daemons_outlive_who_started_them";
+    let Some((store, place, _swap_is_off)) = ready(NAME, "python3") else { return };
+    let script = "import hashlib, os, sys, time
+data = bytearray()
+for _ in range(160):
+    data += os.urandom(1 << 20)
+said = hashlib.sha256(data).hexdigest()
+reading, writing = os.pipe()
+child = os.fork()
+if child == 0:
+    if os.fork() != 0:
+        os._exit(0)
+    time.sleep(0.3)
+    os.write(writing, hashlib.sha256(data).hexdigest().encode())
+    os._exit(0)
+os.close(writing)
+os.waitpid(child, 0)
+print(os.read(reading, 100).decode() == said)
+child = os.fork()
+if child == 0:
+    for number in range(3):
+        os.dup2(os.open('/dev/null', os.O_RDWR), number)
+    os.execl('/bin/sh', 'sh', '-c', ': > \"$0\"; exec sleep 60', sys.argv[1])
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+print(child)
+";
+    let begun = place.path().join("begun");
+    let words = ["--quiet", "--backend", "pager", "--dram", "64MiB"];
+    let command = ["python3", "-c", script, begun.to_str().unwrap()];
+    let (code, text, error) = extend(&words, store.path(), &command);
+    assert_eq!(code, 0, "{error}");
+    let (inner, pid) = text.trim().split_once('\n').unwrap();
+    assert_eq!(inner, "True", "the child's child was ended, or read something else");
+    std::thread::sleep(Duration::from_millis(200));
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    assert!(state.contains("(sleep)"), "it was ended with the program: {state}");
+    drop(Ended(pid.parse().unwrap()));
+}
+
 #[test]
 fn the_program_finds_sigpipe_as_it_was() {
     const NAME: &str = "extend_trouble::the_program_finds_sigpipe_as_it_was";
@@ -219,7 +265,7 @@ fn what_a_program_on_swap_leaves_running_goes_on() {
     let pid: u32 = std::fs::read_to_string(&note).unwrap().trim().parse().unwrap();
     let left = Ended(pid);
     let (code, _, error) = on_swap(store.path(), &["true"]);
-    assert!(code == 0 && error.contains("go on in"), "{code}: {error}");
+    assert!(code == 0 && error.contains("still in use"), "{code}: {error}");
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it was killed");
     assert!(!state.contains(") Z "), "{state}");
     drop(left);

@@ -384,7 +384,9 @@ impl Engine {
                 self.loads[landing as usize] = Some(Load { tries: load.tries + 1, ..load });
                 return;
             }
-            let slot = child.table.slot(page);
+            // Its hold ends here: a child of its own has none on a page that is lost.
+            let slot = child.table.set_slot(page, 0);
+            self.slots.release_hold(slot);
             child.table.set(page, State::Lost, None);
             child.parked.push_back(address);
             self.note_loss(address, slot, result);

@@ -8,6 +8,7 @@ use crate::stats::Stat;
 use crate::table::State;
 use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -77,6 +78,7 @@ impl Followed for Engine {
             self.give_up(range);
             self.space.remove(range);
             self.stats.set(Stat::ManagedBytes, self.space.bytes());
+            self.wake_all(range);
         }
     }
 }
@@ -158,8 +160,18 @@ impl Engine {
         }
     }
 
+    /// Whoever waits in a range that is no longer there, for its page or for room for it, finds that out.
+    fn wake_all(&self, range: &Range<u64>) {
+        let _ = self.userfault.wake(range.start, range.end - range.start);
+    }
+
     /// A fault came from an address of ours that is not known: memory that grew in place.
     pub(super) fn find_out(&mut self, address: u64) {
+        // It may be unmapped by now and something else be there that nobody asked us to hold.
+        let page = address & !(PAGE - 1);
+        if self.userfault.write_protect(page..page + PAGE, false).is_err() {
+            return;
+        }
         let mut found = None;
         // Unreadable maps leave the fault parked; it is tried again.
         let _ = for_each_anonymous(|mapping| {
@@ -201,31 +213,30 @@ impl Engine {
 
     fn note_giving_up(&mut self, page: u32, now: Instant) {
         let (block, bit, until) = (page / BLOCK_PAGES, 1 << (page % BLOCK_PAGES), now + GIVING_UP);
-        match self.giving_up.iter_mut().rev().find(|given| given.block == block) {
-            Some(given) => {
-                given.pages |= bit;
-                given.until = until;
-            }
-            None => self.giving_up.push_back(GivingUp {
-                block,
-                pages: bit,
-                look: now + FIRST_LOOK,
-                wait: FIRST_LOOK,
-                until,
-            }),
+        if self.giving_up.blocks.insert(block) {
+            let (look, wait) = (now + FIRST_LOOK, FIRST_LOOK);
+            self.giving_up.in_turn.push_back(GivingUp { block, pages: bit, look, wait, until });
+        } else if let Some(given) = self.giving_up.in_turn.iter_mut().rev().find(|given| given.block == block)
+        {
+            given.pages |= bit;
+            given.until = until;
         }
     }
 
     /// A page that was believed to be in place is not: if it was being given up, that is done.
     pub(super) fn seen_gone(&mut self, page: u32) {
-        if let Some(given) = self.giving_up.iter_mut().find(|given| given.block == page / BLOCK_PAGES) {
+        let block = page / BLOCK_PAGES;
+        if !self.is_being_given_up(block) {
+            return;
+        }
+        if let Some(given) = self.giving_up.in_turn.iter_mut().find(|given| given.block == block) {
             given.pages &= !(1 << (page % BLOCK_PAGES));
         }
     }
 
     /// Whether a thread may be about to give up pages of this block.
     pub(super) fn is_being_given_up(&self, block: u32) -> bool {
-        self.giving_up.iter().any(|given| given.block == block)
+        self.giving_up.blocks.contains(&block)
     }
 
     /// Looks what is left of blocks of which pages were given up.
@@ -233,13 +244,13 @@ impl Engine {
     /// # Errors
     /// That cannot be found out.
     pub(super) fn look_at_given_up(&mut self) -> Result<(), Errno> {
-        if self.giving_up.is_empty() || self.given_up_seen.elapsed() < TICK {
+        if self.giving_up.in_turn.is_empty() || self.given_up_seen.elapsed() < TICK {
             return Ok(());
         }
         let now = Instant::now();
         self.given_up_seen = now;
-        for _ in 0..self.giving_up.len() {
-            let Some(mut given) = self.giving_up.pop_front() else { break };
+        for _ in 0..self.giving_up.in_turn.len() {
+            let Some(mut given) = self.giving_up.in_turn.pop_front() else { break };
             if now >= given.look {
                 for (address, pages) in self.space.stretches(given.block) {
                     let present = self.page_map.present(address, pages.len())?;
@@ -258,7 +269,9 @@ impl Engine {
                 given.look = now + given.wait;
             }
             if now < given.until && given.pages != 0 {
-                self.giving_up.push_back(given);
+                self.giving_up.in_turn.push_back(given);
+            } else {
+                self.giving_up.blocks.remove(&given.block);
             }
         }
         Ok(())
@@ -266,15 +279,8 @@ impl Engine {
 
     fn give_up(&mut self, range: &Range<u64>) {
         for page in self.space.pages_in(range).into_iter().flatten() {
-            match self.table.state(page) {
-                State::Empty => {}
-                State::Loading => {
-                    self.forget(page);
-                    if let Some(address) = self.space.address(page) {
-                        self.wake(address);
-                    }
-                }
-                _ => self.forget(page),
+            if self.table.state(page) != State::Empty {
+                self.forget(page);
             }
         }
     }
@@ -322,6 +328,7 @@ impl Engine {
             // It was registered, but moved before it was entered.
             self.note_present(to, region.first);
         }
+        self.wake_all(from);
         self.stats.set(Stat::ManagedBytes, self.space.bytes());
         Ok(())
     }
@@ -333,6 +340,13 @@ impl GivingUp {
     pub(super) fn due(&self, until: impl Fn(Instant) -> Duration) -> (u32, u64, Duration, Duration) {
         (self.block, self.pages, until(self.look), until(self.until))
     }
+}
+
+/// The blocks of which pages were given up. Of a large stretch there are many, so their numbers stand apart.
+#[derive(Debug, Default)]
+pub(super) struct GivenUp {
+    pub(super) in_turn: VecDeque<GivingUp>,
+    blocks: BTreeSet<u32>,
 }
 
 /// A block of which pages were given up.

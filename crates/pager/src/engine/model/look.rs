@@ -147,7 +147,7 @@ impl World {
             standing.iter().filter(|&&address| page_at(&self.engine.space, address).is_some()).count();
         let resident = self.engine.queues.resident();
         // Given up, and not looked at since.
-        let late = !self.engine.giving_up.is_empty();
+        let late = !self.engine.giving_up.in_turn.is_empty();
         // A page that was put in place between the telling and the doing is noticed when it is evicted.
         let more =
             if self.scope.remove || self.scope.free { resident.saturating_sub(known as u64) } else { 0 };

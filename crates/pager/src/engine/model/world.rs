@@ -200,7 +200,7 @@ impl World {
                 .flatten()
                 .map(|load| (load.renew, load.tries, load.child))
                 .collect::<Vec<_>>(),
-            engine.giving_up.iter().map(|given| given.due(until)).collect::<Vec<_>>(),
+            engine.giving_up.in_turn.iter().map(|given| given.due(until)).collect::<Vec<_>>(),
             (
                 engine.evict_again.map(until),
                 engine.write_again.map(until),
