@@ -6,6 +6,7 @@ use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -44,6 +45,15 @@ pub enum Caching {
 #[must_use]
 pub fn own_file_flags() -> i32 {
     (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
+}
+
+/// Opens a file that others could have put there, for reading.
+///
+/// # Errors
+/// As `open(2)`; EINVAL when it is no file.
+pub fn open_plain(path: &Path) -> std::io::Result<File> {
+    let file = File::options().read(true).custom_flags(own_file_flags()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(Errno::INVAL.into()) }
 }
 
 /// Opens a target for reading.

@@ -5,10 +5,14 @@
 //! we are in where that is possible, so that a container's own limit stays in force. Its name carries its
 //! owner, so that a later run finds and removes what a killed one left behind.
 
+mod counters;
 pub mod reclaim;
 pub mod zswap;
 
+pub use counters::{GroupCounters, counters_at};
+
 use crate::owner::Owner;
+use counters::counters_of;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -123,6 +127,46 @@ impl Place {
         self.version
     }
 
+    /// Whether a group that is made here, with so much memory, can have so much of it in swap.
+    ///
+    /// # Errors
+    /// What stands in the way, and what is wanted instead.
+    pub fn check_swap(&self, memory_bytes: u64, swap_bytes: u64) -> Result<(), String> {
+        // On version 1 each group has a swappiness of its own (see `MemoryGroup::ask_for_swap`).
+        let swappiness = fs::read_to_string("/proc/sys/vm/swappiness").unwrap_or_default();
+        if self.version == Version::V2 && swap_bytes > 0 && swappiness.trim() == "0" {
+            return Err("with vm.swappiness=0 the kernel kills at a group's limit before it swaps; wanted \
+                        sysctl vm.swappiness=60, or any other above 0"
+                .to_owned());
+        }
+        let Some((file, most)) = self.swap_limit(memory_bytes).filter(|&(_, most)| most < swap_bytes) else {
+            return Ok(());
+        };
+        Err(format!(
+            "{} leaves {} MiB of swap and {} MiB are asked for; wanted a higher limit there, or less",
+            file.display(),
+            most >> 20,
+            swap_bytes.div_ceil(1 << 20)
+        ))
+    }
+
+    /// The lowest limit on swap among the groups above, where it stands, and what it leaves beside so much
+    /// memory.
+    fn swap_limit(&self, memory_bytes: u64) -> Option<(PathBuf, u64)> {
+        let (name, besides) = match self.version {
+            // This one is for memory and swap together.
+            Version::V1 => ("memory.memsw.limit_in_bytes", memory_bytes),
+            Version::V2 => ("memory.swap.max", 0),
+        };
+        let above = self.parent.ancestors().take_while(|group| group.starts_with(&self.root));
+        let limits = above.filter_map(|group| {
+            let file = group.join(name);
+            let limit: u64 = fs::read_to_string(&file).ok()?.trim().parse().ok()?;
+            Some((file, limit.saturating_sub(besides)))
+        });
+        limits.min_by_key(|&(_, limit)| limit)
+    }
+
     /// Removes the groups of owners that no longer run; gives their paths, and those that would not go. What
     /// still runs in one is ended where we had started it to measure; a program of the user's goes on, and
     /// its group stays.
@@ -235,35 +279,6 @@ fn hands_down_memory(group: &Path) -> bool {
         .is_ok_and(|text| text.split_ascii_whitespace().any(|controller| controller == "memory"))
 }
 
-/// The kernel's own figures of a group.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct GroupCounters {
-    /// The limit it holds, in bytes.
-    pub limit_bytes: Option<u64>,
-    /// Memory charged now, in bytes.
-    pub usage_bytes: Option<u64>,
-    /// The most that was ever charged, in bytes.
-    pub usage_max_bytes: Option<u64>,
-    /// Its memory in swap now, in bytes.
-    pub swap_bytes: Option<u64>,
-    /// DRAM that zswap takes for its memory in swap, in bytes; version 2 tells, from Linux 5.19 on.
-    pub zswap_bytes: Option<u64>,
-    /// How often an allocation met the limit.
-    pub limit_hits: Option<u64>,
-    /// Faults that read a page.
-    pub major_faults: Option<u64>,
-    /// What was written to swap, in bytes; version 2 tells, after Linux 6.12.
-    pub swapped_out_bytes: Option<u64>,
-    /// How often there was no room in swap for a page of its; version 2 tells.
-    pub swap_refusals: Option<u64>,
-    /// The most that was ever in swap, in bytes; version 2 tells, from Linux 6.5 on.
-    pub swap_max_bytes: Option<u64>,
-    /// The most that was ever charged or in swap, in bytes; version 1 tells.
-    pub with_swap_max_bytes: Option<u64>,
-    /// Processes the kernel killed because nothing could be reclaimed.
-    pub oom_kills: Option<u64>,
-}
-
 /// A group of ours; removed when dropped.
 #[derive(Debug)]
 pub struct MemoryGroup {
@@ -295,6 +310,7 @@ impl MemoryGroup {
         let path = place.parent.join(format!("{prefix}{owner}"));
         fs::create_dir(&path).map_err(|error| GroupError::Io { path: path.clone(), error })?;
         let group = Self { version: place.version, path, removed: false };
+        group.ask_for_swap()?;
         group.limit(limit_bytes)?;
         Ok(group)
     }
@@ -310,11 +326,21 @@ impl MemoryGroup {
         let path = place.parent.join(format!("{FLEET_PREFIX}{word}-{owner}"));
         fs::create_dir(&path).map_err(|error| GroupError::Io { path: path.clone(), error })?;
         let group = Self { version: place.version, path, removed: false };
+        group.ask_for_swap()?;
         group.prepare_for_children()?;
         if let Some(bytes) = limit_bytes {
             group.limit(bytes)?;
         }
         Ok(group)
+    }
+
+    /// A group of version 1 begins with the swappiness of the one above, and with 0 the kernel kills at the
+    /// limit before it swaps. Version 2 knows the machine's alone ([`Place::check_swap`]).
+    fn ask_for_swap(&self) -> Result<(), GroupError> {
+        const USUAL: &str = "60";
+        let found = fs::read_to_string(self.path.join("memory.swappiness")).unwrap_or_default();
+        let is_off = self.version == Version::V1 && found.trim() == "0";
+        if is_off { self.write_kept("memory.swappiness", USUAL) } else { Ok(()) }
     }
 
     /// Version 2 hands the controller down on request; version 1 once had to be told that children count.
@@ -482,55 +508,6 @@ impl MemoryGroup {
     }
 }
 
-/// What the kernel counts for the group at a path, whoever made it; what it does not tell is none.
-#[must_use]
-pub fn counters_at(path: &Path) -> GroupCounters {
-    let is_v1 = path.join("memory.usage_in_bytes").exists();
-    counters_of(path, if is_v1 { Version::V1 } else { Version::V2 })
-}
-
-fn counters_of(path: &Path, version: Version) -> GroupCounters {
-    let read = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default();
-    let number = |file: &str| read(file).trim().parse::<u64>().ok();
-    let keyed = |file: &str, key: &str| {
-        let text = read(file);
-        let mut lines = text.lines().map(str::split_ascii_whitespace);
-        lines.find_map(|mut words| {
-            (words.next() == Some(key)).then(|| words.next()?.parse::<u64>().ok()).flatten()
-        })
-    };
-    match version {
-        Version::V1 => GroupCounters {
-            limit_bytes: number("memory.limit_in_bytes"),
-            usage_bytes: number("memory.usage_in_bytes"),
-            usage_max_bytes: number("memory.max_usage_in_bytes"),
-            swap_bytes: keyed("memory.stat", "total_swap"),
-            zswap_bytes: None,
-            limit_hits: number("memory.failcnt"),
-            major_faults: keyed("memory.stat", "total_pgmajfault"),
-            swapped_out_bytes: None,
-            swap_refusals: None,
-            swap_max_bytes: None,
-            with_swap_max_bytes: number("memory.memsw.max_usage_in_bytes"),
-            oom_kills: keyed("memory.oom_control", "oom_kill"),
-        },
-        Version::V2 => GroupCounters {
-            limit_bytes: number("memory.max"),
-            usage_bytes: number("memory.current"),
-            usage_max_bytes: number("memory.peak"),
-            swap_bytes: number("memory.swap.current"),
-            zswap_bytes: keyed("memory.stat", "zswap"),
-            limit_hits: keyed("memory.events", "max"),
-            major_faults: keyed("memory.stat", "pgmajfault"),
-            swapped_out_bytes: keyed("memory.stat", "pswpout").map(|pages| pages * 4096),
-            swap_refusals: keyed("memory.swap.events", "fail"),
-            swap_max_bytes: number("memory.swap.peak"),
-            with_swap_max_bytes: None,
-            oom_kills: keyed("memory.events", "oom_kill"),
-        },
-    }
-}
-
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
         if !self.removed {
@@ -606,6 +583,42 @@ mod tests {
         fs::write(folder.path().join("slice/cgroup.subtree_control"), "cpu memory\n").unwrap();
         let place = Place::among(&mounts, "0::/slice/own\n").unwrap();
         assert_eq!((place.version, place.parent), (Version::V2, folder.path().join("slice")));
+    }
+
+    #[test]
+    fn a_limit_on_swap_above_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let parent = folder.path().join("slice/own");
+        fs::create_dir_all(&parent).unwrap();
+        let mut place = Place { version: Version::V2, root: folder.path().to_owned(), parent };
+        assert_eq!(place.swap_limit(1 << 30), None);
+        let file = folder.path().join("slice/memory.swap.max");
+        fs::write(folder.path().join("slice/own/memory.swap.max"), "max\n").unwrap();
+        fs::write(&file, "4194304\n").unwrap();
+        assert_eq!(place.swap_limit(1 << 30), Some((file.clone(), 4 << 20)));
+        let refused = place.check_swap(1 << 30, 5 << 20).unwrap_err();
+        assert!(refused.contains("swap.max leaves 4 MiB") || refused.contains("swappiness"), "{refused}");
+        place.version = Version::V1;
+        assert!(place.check_swap(1 << 30, 5 << 20).is_ok(), "version 1 counts both together");
+        fs::write(folder.path().join("memory.memsw.limit_in_bytes"), "9223372036854771712\n").unwrap();
+        assert!(place.check_swap(1 << 30, 1 << 40).is_ok());
+        fs::write(folder.path().join("slice/memory.memsw.limit_in_bytes"), "1074790400\n").unwrap();
+        assert!(place.check_swap(1 << 30, 2 << 20).unwrap_err().contains("leaves 1 MiB"));
+    }
+
+    #[test]
+    fn a_group_swaps_where_the_one_above_does_not() {
+        const NAME: &str = "memory_group::tests::a_group_swaps_where_the_one_above_does_not";
+        let place = match Place::find() {
+            Ok(place) if place.version == Version::V1 => place,
+            Ok(_) => return skip(NAME, "version 2 has no swappiness for groups"),
+            Err(error) => return skip(NAME, &error.to_string()),
+        };
+        let above = MemoryGroup::create_fleet(&place, "above", None).unwrap();
+        above.forbid_swap().unwrap();
+        let inside = Place { parent: above.path.clone(), ..place };
+        let group = MemoryGroup::create(&inside, 8 << 20).unwrap();
+        assert_ne!(fs::read_to_string(group.path.join("memory.swappiness")).unwrap().trim(), "0");
     }
 
     #[test]

@@ -16,8 +16,10 @@ const SIGNALS: [libc::c_int; 6] =
 
 /// The child while it runs, 0 before and after.
 static CHILD: AtomicI32 = AtomicI32::new(0);
-/// Signals that came before the child, one bit each.
+/// Signals that came before the child and are to be handed on, one bit each.
 static EARLY: AtomicU64 = AtomicU64::new(0);
+/// All that came before the child: what the kernel sent as well.
+static BEFORE: AtomicU64 = AtomicU64::new(0);
 
 /// Handlers in place from here on.
 #[derive(Debug)]
@@ -50,6 +52,14 @@ impl Relay {
             }
         }
         Ok(Self(()))
+    }
+
+    /// A signal to end that came before there was a child.
+    #[must_use]
+    pub fn asked_to_end(&self) -> Option<i32> {
+        let before = BEFORE.load(Ordering::SeqCst);
+        let ends = |signal: &libc::c_int| before & 1 << signal != 0;
+        [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].into_iter().find(ends)
     }
 
     /// Hands signals on to `child` until it ends.
@@ -100,10 +110,14 @@ pub fn effective_group() -> u32 {
 extern "C" fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo to a handler that was installed with SA_SIGINFO.
     let sent_by_kernel = unsafe { (*info).si_code } > 0;
+    let child = CHILD.load(Ordering::SeqCst);
+    if child == 0 {
+        BEFORE.fetch_or(1 << signal, Ordering::SeqCst);
+    }
     if sent_by_kernel {
         return;
     }
-    match CHILD.load(Ordering::SeqCst) {
+    match child {
         0 => drop(EARLY.fetch_or(1 << signal, Ordering::SeqCst)),
         child => {
             // SAFETY: errno is this thread's own; kill may be called in a handler, and the child has not

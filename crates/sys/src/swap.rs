@@ -8,7 +8,8 @@ pub mod space;
 use crate::owner::Owner;
 use space::Space;
 use std::ffi::{CString, OsString};
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -65,8 +66,7 @@ pub fn areas() -> io::Result<Vec<Area>> {
 fn parse_areas(text: &str) -> Vec<Area> {
     let parse_line = |line: &str| {
         let mut words = line.split_ascii_whitespace();
-        // The kernel writes blanks in a path as \040.
-        let path = words.next()?.replace("\\040", " ").into();
+        let path = unescape(words.next()?).into();
         let mut kib = words.skip(1).map(str::parse::<i64>);
         let (size, used, priority) = (kib.next()?.ok()?, kib.next()?.ok()?, kib.next()?.ok()?);
         let bytes = |kib: i64| u64::try_from(kib).unwrap_or(0) * 1024;
@@ -75,33 +75,72 @@ fn parse_areas(text: &str) -> Vec<Area> {
     text.lines().filter_map(parse_line).collect()
 }
 
+/// Undoes the kernel's octal escapes (`\040` for a blank, `\134` for a backslash) in a path.
+fn unescape(word: &str) -> OsString {
+    let mut parts = word.split('\\');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let octal = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        bytes.push(octal.unwrap_or(b'\\'));
+        bytes.extend_from_slice(&part.as_bytes()[octal.map_or(0, |_| 3)..]);
+    }
+    OsString::from_vec(bytes)
+}
+
 /// A swap file of ours that is on; taken off and deleted when dropped.
 #[derive(Debug)]
 pub struct SwapFile {
     path: PathBuf,
-    removed: bool,
-    /// Goes last.
-    _note: Note,
+    /// Stays as long as the file does; none when both are gone or given up.
+    note: Option<Note>,
 }
 
-/// A note of a file that is about to be made; removed when dropped.
+/// A note of a file that is about to be made: its path and, behind a zero, the file system it is on.
 #[derive(Debug)]
 struct Note(PathBuf);
 
 impl Note {
+    /// It is on the disk before the file is: a power cut must not leave a file that nothing tells of.
     fn write(name: &str, path: &Path) -> io::Result<Self> {
         let place = Path::new(NOTES).join(name);
-        let written =
-            std::fs::create_dir_all(NOTES).and_then(|()| std::fs::write(&place, path.as_os_str().as_bytes()));
-        written.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", place.display())))?;
-        Ok(Self(place))
+        let fail = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", place.display()));
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        let mut text = path.as_os_str().as_bytes().to_vec();
+        text.push(0);
+        text.extend(file_system_of(folder).map_err(fail)?.to_string().bytes());
+        let note = Self(place.clone());
+        let written = std::fs::create_dir_all(NOTES)
+            .and_then(|()| File::create(&place))
+            .and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()))
+            .and_then(|()| File::open(NOTES)?.sync_all());
+        match written {
+            Ok(()) => Ok(note),
+            Err(error) => {
+                note.remove();
+                Err(fail(error))
+            }
+        }
+    }
+
+    /// The file it tells of, and whether the file system that was there then is there now.
+    fn read(&self) -> (PathBuf, bool) {
+        let text = std::fs::read(&self.0).unwrap_or_default();
+        let mut parts = text.splitn(2, |&byte| byte == 0);
+        let path = PathBuf::from(OsString::from_vec(parts.next().unwrap_or_default().to_vec()));
+        let noted = parts.next().and_then(|number| std::str::from_utf8(number).ok()?.parse::<u64>().ok());
+        let found = path.parent().and_then(|folder| file_system_of(folder).ok());
+        let is_there = noted.is_none_or(|noted| found == Some(noted));
+        (path, is_there)
+    }
+
+    fn remove(self) {
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 
-impl Drop for Note {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+/// The number by which the kernel tells the file systems apart.
+fn file_system_of(folder: &Path) -> io::Result<u64> {
+    Ok(rustix::fs::statvfs(folder)?.f_fsid)
 }
 
 impl SwapFile {
@@ -114,10 +153,17 @@ impl SwapFile {
         let name = format!("{PREFIX}{owner}");
         let path = std::fs::canonicalize(folder)?.join(&name);
         let note = Note::write(&name, &path)?;
-        space::create_file(&path, &Space::new(bytes)?)?;
         let manner = Manner { priority: Some(PRIORITY_MAX), discard_once: false };
-        turn_on(&path, manner).inspect_err(|_| drop(std::fs::remove_file(&path)))?;
-        Ok(Self { path, removed: false, _note: note })
+        let made = Space::new(bytes)
+            .and_then(|space| space::create_file(&path, &space))
+            .and_then(|()| turn_on(&path, manner).inspect_err(|_| drop(std::fs::remove_file(&path))));
+        match made {
+            Ok(()) => Ok(Self { path, note: Some(note) }),
+            Err(error) => {
+                note.remove();
+                Err(error)
+            }
+        }
     }
 
     /// Where it is.
@@ -129,18 +175,22 @@ impl SwapFile {
     /// Takes it off, which brings back what others have in it, and deletes it.
     ///
     /// # Errors
-    /// When what it holds does not fit in memory; it stays on then.
+    /// When what it holds does not fit in memory; it stays on then, and noted for a later sweep.
     pub fn remove(mut self) -> io::Result<()> {
-        self.removed = true;
-        remove(&self.path)
+        self.take_down()
+    }
+
+    fn take_down(&mut self) -> io::Result<()> {
+        let Some(note) = self.note.take() else { return Ok(()) };
+        remove(&self.path)?;
+        note.remove();
+        Ok(())
     }
 }
 
 impl Drop for SwapFile {
     fn drop(&mut self) {
-        if !self.removed {
-            let _ = remove(&self.path);
-        }
+        let _ = self.take_down();
     }
 }
 
@@ -160,8 +210,8 @@ pub fn remove_stale() -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     }
     // A run that was killed just before its area was on, or just after it was off.
     let notes = std::fs::read_dir(NOTES).into_iter().flatten().flatten().map(|entry| entry.path());
-    for note in notes.filter(|note| is_stale(note)) {
-        let path = PathBuf::from(OsString::from_vec(std::fs::read(&note).unwrap_or_default()));
+    for note in notes.filter(|note| is_stale(note)).map(Note) {
+        let (path, is_mounted) = note.read();
         if stuck.contains(&path) {
             continue;
         }
@@ -173,9 +223,11 @@ pub fn remove_stale() -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
                 stuck.push(path);
                 continue;
             }
+            // It may be on a file system that is not mounted yet.
+            _ if !is_mounted => continue,
             _ => {}
         }
-        drop(Note(note));
+        note.remove();
     }
     Ok((removed, stuck))
 }
@@ -254,6 +306,14 @@ mod tests {
     }
 
     #[test]
+    fn escapes_in_paths_are_undone() {
+        let undone = |word: &str| unescape(word).into_string().unwrap();
+        assert_eq!(undone("/mnt/disk\\134x2d1/a\\040b\\011"), "/mnt/disk\\x2d1/a b\t");
+        assert_eq!(undone("/plain"), "/plain");
+        assert_eq!(undone("\\0 \\999 \\"), "\\0 \\999 \\");
+    }
+
+    #[test]
     fn a_swap_file_is_on_and_then_gone() {
         const NAME: &str = "swap::tests::a_swap_file_is_on_and_then_gone";
         if !rustix::process::geteuid().is_root() {
@@ -276,6 +336,12 @@ mod tests {
         // As a run leaves it that is killed between naming its file and turning it on.
         let name = format!("{PREFIX}{}-1", u32::MAX >> 1);
         let (left, note) = (folder.path().join(&name), Path::new(NOTES).join(&name));
+        // On a file system that is not mounted, and then on one that is.
+        let mut text = left.as_os_str().as_bytes().to_vec();
+        text.extend(b"\x001");
+        std::fs::write(&note, text).unwrap();
+        let (removed, _) = remove_stale().unwrap();
+        assert!(!removed.contains(&left) && note.exists(), "nothing can be said of it yet");
         space::create_file(&left, &Space::new(1 << 20).unwrap()).unwrap();
         std::fs::write(&note, left.as_os_str().as_bytes()).unwrap();
         let (removed, _) = remove_stale().unwrap();

@@ -9,9 +9,9 @@ mod progress;
 
 use crate::cmd::extend::plan::DRAM_MIN;
 use crate::cmd::extend::try_out::{command, try_out};
-use crate::cmd::page::sweep;
 use crate::exit::{Ending, Refused};
 use crate::flags::{DensityFlags, DensityKind};
+use crate::leftovers::{self, Swept};
 use crate::{interrupt, output};
 use anyhow::{Context, Result};
 use overdrive_base::size::format_size;
@@ -29,7 +29,6 @@ use overdrive_report::render;
 use overdrive_sys::swap::SwapFile;
 use plan::Plan;
 use progress::Line;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -37,8 +36,10 @@ use std::time::Instant;
 pub(crate) fn density(flags: &DensityFlags) -> Result<Ending> {
     let stop = interrupt::watch_to_the_end()?;
     if flags.stale {
-        return clean_stale(flags.json);
+        let (removed, stuck) = folder::remove_stale();
+        return leftovers::clean_stale(flags.json, Swept { removed, stuck });
     }
+    leftovers::sweep_before_run()?.tell();
     let plan = plan::plan(flags)?;
     if let Some(folder) = &flags.out {
         std::fs::create_dir_all(folder)
@@ -164,9 +165,6 @@ impl Site {
     /// Removes what killed runs left, tries what cannot be known otherwise, makes swap file and store.
     fn prepare(plan: &Plan, notes: &mut Vec<String>) -> Result<Self> {
         let (mut removed, _) = folder::remove_stale();
-        if plan.place.is_some() {
-            removed.extend(sweep()?.removed);
-        }
         let mut site = Self { swap: None, store: None };
         if let Some(wish) = &plan.store {
             removed.extend(folder::remove_stale_stores(&wish.folder));
@@ -248,23 +246,6 @@ fn show(record: &DensityRecord, flags: &DensityFlags) -> Result<()> {
     }
     let text = if flags.json { json } else { render::text::page(&page, output::text_options()) };
     output::print(&text)
-}
-
-fn clean_stale(as_json: bool) -> Result<Ending> {
-    let (mut removed, mut stuck) = folder::remove_stale();
-    let swept = sweep()?;
-    removed.extend(swept.removed);
-    stuck.extend(swept.stuck);
-    let words = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
-    if as_json {
-        let value = serde_json::json!({ "removed": words(&removed), "stuck": words(&stuck) });
-        output::print(&format!("{}\n", serde_json::to_string_pretty(&value)?))?;
-    } else {
-        let lines = words(&removed).into_iter().map(|path| format!("removed {path}\n"));
-        let lines = lines.chain(words(&stuck).into_iter().map(|path| format!("could not remove {path}\n")));
-        output::print(&lines.collect::<String>())?;
-    }
-    Ok(if stuck.is_empty() { Ending::Done } else { Ending::SystemFailed })
 }
 
 /// A kind for every word of the command line.

@@ -18,7 +18,7 @@ pub(crate) mod watch;
 
 use crate::exit::{Ending, Refused};
 use crate::flags::{ExtendFlags, ExtendWords};
-use crate::output;
+use crate::{leftovers, output};
 use ahead::KeptRoom;
 use anyhow::{Context, Result};
 use device::Device;
@@ -27,7 +27,7 @@ use overdrive_pager::stats::Stat;
 use overdrive_sys::memory_group::MemoryGroup;
 use overdrive_sys::memory_group::zswap::ZswapFollower;
 use overdrive_sys::relay::Relay;
-use overdrive_sys::swap::{self, SwapFile};
+use overdrive_sys::swap::SwapFile;
 use plan::{Backend, Plan};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -46,7 +46,12 @@ pub(crate) fn extend(flags: &ExtendFlags) -> Result<Ending> {
 }
 
 fn run(flags: &ExtendFlags) -> Result<Ending> {
+    // First: it takes room on the store, and memory.
+    let swept = leftovers::sweep_before_run()?;
     let plan = Plan::make(flags)?;
+    if matches!(plan.backend, Backend::Swap { .. }) || !flags.quiet {
+        swept.tell();
+    }
     if let Some(path) = &flags.stats {
         output::check_replaceable("--stats", path)?;
     }
@@ -57,6 +62,10 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     let folder = RunFolder::create(&plan.store.folder)?;
     plan.device.as_ref().map_or(Ok(()), Device::clear)?;
     let site = Site::prepare(&plan)?;
+    if relay.asked_to_end().is_some() {
+        site.take_down()?;
+        return Ok(Ending::Interrupted);
+    }
     if !flags.quiet {
         plan.announcement().lines().for_each(say);
     }
@@ -108,7 +117,8 @@ fn start_and_wait(
     relay: &Relay,
 ) -> Result<ExitStatus> {
     let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-    command.arg("extend-launch").arg("--program").arg(&plan.program.path);
+    command.arg("extend-launch").arg("--parent").arg(std::process::id().to_string());
+    command.arg("--program").arg(&plan.program.path);
     if let Some(group) = &site.group {
         command.arg("--group").arg(group.path());
     }
@@ -184,20 +194,6 @@ impl Site {
         let Backend::Swap { place } = &plan.backend else {
             return Ok(Self { group: None, swap: None });
         };
-        // Groups first: while one still has a process, so may its swap file.
-        let (mut removed, stuck) = place.remove_stale();
-        for path in &stuck {
-            say(&format!(
-                "processes of a killed run go on in {}: it stays, with its swap file",
-                path.display()
-            ));
-        }
-        if stuck.is_empty() {
-            removed.extend(swap::remove_stale().context("/proc/swaps")?.0);
-        }
-        for path in removed {
-            say(&format!("removed what a killed run left: {}", path.display()));
-        }
         let folder = &plan.store.folder;
         let swap = SwapFile::create(folder, plan.store.bytes).map_err(|error| {
             let (folder, size) = (folder.display(), format_size(plan.store.bytes));

@@ -12,9 +12,11 @@ pub(crate) mod site;
 
 use crate::exit::{Ending, Refused, refuse};
 use crate::flags::{PageBacking, PageFlags};
+use crate::leftovers::{self, Swept};
 use crate::progress::Progress;
 use crate::{assemble, interrupt, output};
 use anyhow::Result;
+use backing::Keeper;
 use overdrive_base::size::format_size;
 use overdrive_host::Root;
 use overdrive_host::facts::HostFacts;
@@ -35,7 +37,7 @@ use std::time::{Duration, Instant};
 pub(crate) use cell::work as worker;
 pub(crate) use cell::{Cell, NodePart};
 pub(crate) use limits::Memory;
-pub(crate) use site::{SwapWish, sweep};
+pub(crate) use site::SwapWish;
 
 /// What all cells of a command share.
 #[derive(Debug, Clone)]
@@ -61,7 +63,7 @@ pub(crate) fn page(flags: &PageFlags) -> Result<Ending> {
     }
     let stop = interrupt::watch_to_the_end()?;
     if flags.clean_stale {
-        return site::clean_stale(flags.json);
+        return leftovers::clean_stale(flags.json, Swept::default());
     }
     let plan = plan(flags)?;
     let folder = flags.out.as_deref().map(output::result_folder).transpose()?;
@@ -165,6 +167,7 @@ fn plan(flags: &PageFlags) -> Result<Plan> {
     if flags.repeat == 0 {
         refuse!("--repeat 0: wanted at least 1");
     }
+    sweep_for(&flags.backing)?;
     let set_bytes = flags.set / 4096 * 4096;
     let clock = Clock::calibrate(Duration::from_millis(50));
     let cost = OwnCost::measure(&clock)?;
@@ -203,6 +206,15 @@ fn plan(flags: &PageFlags) -> Result<Plan> {
         cost,
         nodes: if flags.numa { nodes()? } else { Vec::new() },
     })
+}
+
+/// Before room and memory are looked at: what a killed run left takes both.
+fn sweep_for(backings: &[PageBacking]) -> Result<()> {
+    let has_group = backings.iter().any(|backing| backing.keeper() == Keeper::ControlGroup);
+    if has_group {
+        leftovers::sweep_before_run()?.tell();
+    }
+    Ok(())
 }
 
 /// The memory nodes that have CPUs this process may use.

@@ -159,7 +159,11 @@ pub(crate) struct TopFlags {
 
 /// What is told to the process that becomes the program.
 #[derive(Debug, Args)]
+#[command(override_usage = "overdrive extend-launch --parent PID --program PATH [OPTIONS] -- WORDS")]
 pub(crate) struct LaunchFlags {
+    /// Who starts this, and waits for the program
+    #[arg(long)]
+    pub(crate) parent: u32,
     /// A control group to join first
     #[arg(long)]
     pub(crate) group: Option<PathBuf>,

@@ -102,6 +102,9 @@ pub(crate) fn plan(flags: &DensityFlags) -> Result<Plan> {
     if place.is_none() {
         notes.push("No memory groups are to be had here: memory is neither limited nor counted.".to_owned());
     }
+    if let (Some(place), true, Some(dram)) = (&place, swaps, flags.dram) {
+        place.check_swap(dram, swap_bytes).map_err(|why| Refused(format!("--backing swap: {why}")))?;
+    }
     let disk = disk(swap.as_ref(), store.as_ref(), swaps)?;
     notes.extend(store.as_ref().map(store_note));
     let cpus = overdrive_sys::affinity::allowed_cpus()?.len();

@@ -18,6 +18,10 @@ const VARIABLE: &str = "OVERDRIVE_EXTEND";
 pub(crate) fn launch(flags: &LaunchFlags) -> Result<Ending> {
     overdrive_sys::relay::end_with_parent()
         .map_err(|error| Refused(format!("asking to end with who started this: {error}")))?;
+    // Who was killed before that was asked for sends no signal any more.
+    if std::os::unix::process::parent_id() != flags.parent {
+        refuse!("who started this has ended; the program was not started");
+    }
     if let Some(group) = &flags.group {
         let members = group.join("cgroup.procs");
         std::fs::write(&members, std::process::id().to_string())

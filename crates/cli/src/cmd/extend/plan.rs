@@ -83,6 +83,8 @@ impl Plan {
                 format_size(WRITES_PER_DAY_MIN)
             );
         }
+        // One that was named and is not there is no reason to change the machine instead.
+        flags.library.as_deref().map_or(Ok(()), |path| library(Some(path)).map(drop)).map_err(Refused)?;
         let store = store_for(store, dram_bytes, flags)?;
         let pager = || -> Result<Backend, String> {
             if let Some(why) = &program.unreachable {
@@ -97,7 +99,7 @@ impl Plan {
             }
             library(flags.library.as_deref()).map(|library| Backend::Pager { library })
         };
-        let swap = || swap_place(&store, flags);
+        let swap = || swap_place(&store, dram_bytes, flags);
         let (backend, reason) = match flags.backend {
             BackendFlag::Pager => (pager().map_err(Refused)?, None),
             BackendFlag::Swap => (swap().map_err(Refused)?, None),
@@ -166,7 +168,7 @@ fn store_for(wish: &OsStr, dram_bytes: u64, flags: &ExtendFlags) -> Result<Store
 }
 
 /// Whether the kernel's swap can do what was asked for.
-fn swap_place(store: &Store, flags: &ExtendFlags) -> Result<Backend, String> {
+fn swap_place(store: &Store, dram_bytes: u64, flags: &ExtendFlags) -> Result<Backend, String> {
     if let Some(device) = &store.device {
         return Err(format!(
             "backend swap: --store {} is a block device; wanted a directory for a swap file",
@@ -187,6 +189,7 @@ fn swap_place(store: &Store, flags: &ExtendFlags) -> Result<Backend, String> {
     if overdrive_sys::relay::effective_user() != 0 {
         return Err("backend swap: turning swap on needs root".to_owned());
     }
+    place.check_swap(dram_bytes, store.bytes).map_err(|why| format!("backend swap: {why}"))?;
     Ok(Backend::Swap { place })
 }
 

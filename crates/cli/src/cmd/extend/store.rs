@@ -193,10 +193,11 @@ fn disks_of(path: &Path) -> Vec<DiskFacts> {
     traced.map(|facts| facts.disks).unwrap_or_default()
 }
 
-/// Says so when a swap area lies on one of these disks. One that Overdrive made to measure with is left out.
+/// Says so when a swap area lies on one of these disks. One that belongs to a run of ours is left out.
 fn swap_beside(disks: &[DiskFacts], areas: impl Iterator<Item = PathBuf>) -> Option<String> {
     let is_own = |path: &Path| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("overdrive-swap-"))
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        Owner::in_name(&name, "overdrive-swap-").is_some_and(|owner| owner.is_alive())
     };
     let mut areas = areas.filter(|area| !is_own(area));
     let shares =
@@ -292,8 +293,10 @@ mod tests {
     #[test]
     fn swap_on_the_same_disk_is_seen_and_that_of_a_run_of_ours_is_not() {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-        let (theirs, ours) = (folder.path().join("swapfile"), folder.path().join("overdrive-swap-1-1"));
-        for path in [&theirs, &ours] {
+        let own = format!("overdrive-swap-{}", Owner::this_process().unwrap());
+        let (theirs, ours) = (folder.path().join("swapfile"), folder.path().join(own));
+        let left = folder.path().join("overdrive-swap-1-1");
+        for path in [&theirs, &ours, &left] {
             std::fs::write(path, "x").unwrap();
         }
         let disks = disks_of(folder.path());
@@ -302,6 +305,8 @@ mod tests {
         assert_eq!(why.is_some(), !disks.is_empty());
         assert!(why.is_none_or(|why| why.contains("swapfile") && why.contains("same disk")));
         assert_eq!(swap_beside(&disks, [ours, PathBuf::from("/no/such/area")].into_iter()), None);
+        // What a killed run left and could not be removed slows the store down as any other.
+        assert_eq!(swap_beside(&disks, [left].into_iter()).is_some(), !disks.is_empty());
     }
 
     #[test]

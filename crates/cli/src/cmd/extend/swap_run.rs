@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,6 +41,11 @@ pub(super) fn note_group(folder: &Path, group: &Path) -> std::io::Result<()> {
 impl SwapRun {
     /// The run that has this directory and that this process waits for; none when it is no such run.
     pub(super) fn at(folder: &Path, pid: u32) -> Option<Self> {
+        // Another user's directory of this name could lead anywhere, to a pipe that keeps us waiting for one.
+        let about = folder.symlink_metadata().ok()?;
+        if about.uid() != overdrive_sys::relay::effective_user() {
+            return None;
+        }
         let group = PathBuf::from(OsStr::from_bytes(&std::fs::read(folder.join(GROUP_FILE)).ok()?));
         let members = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
         let first = members.lines().next().unwrap_or_default();

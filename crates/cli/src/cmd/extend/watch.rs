@@ -11,7 +11,7 @@ use crate::flags::{ExtendStatusFlags, TopFlags};
 use crate::{interrupt, output};
 use anyhow::Result;
 use overdrive_pager::stats::{Stat, Stats};
-use std::fs::File;
+use overdrive_sys::file::open_plain;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -127,7 +127,7 @@ fn folder_of(pid: u32) -> Option<PathBuf> {
 /// Every process with counters in a run's directory, those that have ended among them.
 pub(super) fn processes_in(folder: &Path) -> Vec<Process> {
     let read = |(pid, path): (u32, PathBuf)| {
-        let stats = Stats::open(&File::open(path).ok()?).ok()?;
+        let stats = Stats::open(&open_plain(&path).ok()?).ok()?;
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let values = Stat::ALL.iter().map(|&stat| stats.get(stat)).collect();
         Some(Process { pid, name: name.trim_end().to_owned(), values })

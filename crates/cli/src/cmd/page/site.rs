@@ -1,12 +1,11 @@
 //! Where cells run: the swap file and the control group of a command, set up once and taken down whatever
-//! happens, and the sweep of what killed runs left.
+//! happens.
 
 use super::backing::Keeper;
 use super::cell::{self, Cell, NodePart};
 use super::{Plan, show};
-use crate::exit::{Ending, Refused, refuse};
+use crate::exit::{Refused, refuse};
 use crate::flags::PageBacking;
-use crate::output;
 use crate::progress::Progress;
 use anyhow::{Context, Result};
 use overdrive_base::size::{format_size, parse_size};
@@ -15,7 +14,7 @@ use overdrive_paging::outcome::Outcome;
 use overdrive_paging::spec::Spec;
 use overdrive_sys::memory_group::zswap::{OVER, Share, UNKNOWN, ZswapFollower};
 use overdrive_sys::memory_group::{MemoryGroup, Place};
-use overdrive_sys::swap::{self, SwapFile};
+use overdrive_sys::swap::SwapFile;
 use overdrive_sys::vm_counters::VmCounters;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -76,44 +75,6 @@ impl SwapWish {
     }
 }
 
-/// What killed runs left, and what would not go.
-#[derive(Debug, Default)]
-pub(crate) struct Swept {
-    pub(crate) removed: Vec<PathBuf>,
-    pub(crate) stuck: Vec<PathBuf>,
-}
-
-/// Removes groups and swap files of runs that were killed. The groups first: what still runs in one is ended,
-/// so that its pages need not be brought back from the swap file under the group's budget. Programs of
-/// `overdrive extend` go on, and as long as one does, so do the swap files.
-pub(crate) fn sweep() -> Result<Swept> {
-    let (mut removed, mut stuck) = Place::find().map(|place| place.remove_stale()).unwrap_or_default();
-    if stuck.is_empty() {
-        let (files, held) = swap::remove_stale().context("/proc/swaps")?;
-        removed.extend(files);
-        stuck.extend(held);
-    }
-    Ok(Swept { removed, stuck })
-}
-
-/// Removes them and prints what was done.
-pub(crate) fn clean_stale(as_json: bool) -> Result<Ending> {
-    let swept = sweep()?;
-    let word = |path: &PathBuf| path.display().to_string();
-    let (removed, stuck): (Vec<String>, Vec<String>) =
-        (swept.removed.iter().map(word).collect(), swept.stuck.iter().map(word).collect());
-    if as_json {
-        let schema = "overdrive.swap-stale/1";
-        let value = serde_json::json!({ "schema": schema, "removed": removed, "stuck": stuck });
-        output::print(&format!("{}\n", serde_json::to_string_pretty(&value)?))?;
-    } else {
-        let lines = removed.iter().map(|path| format!("removed {path}\n"));
-        let lines = lines.chain(stuck.iter().map(|path| format!("could not remove {path}\n")));
-        output::print(&lines.collect::<String>())?;
-    }
-    Ok(if stuck.is_empty() { Ending::Done } else { Ending::SystemFailed })
-}
-
 /// What stands while cells run.
 #[derive(Debug)]
 pub(crate) struct Site {
@@ -169,10 +130,8 @@ impl Site {
             return Ok(site);
         }
         let place = Place::find().map_err(|error| Refused(format!("--backing swap: {error}")))?;
-        let swept = sweep()?;
-        let left =
-            swept.removed.iter().map(|path| format!("removed what a killed run left: {}", path.display()));
-        site.notes.extend(left);
+        let over = plan.set_bytes.saturating_sub(plan.dram_bytes);
+        place.check_swap(plan.dram_bytes, over).map_err(|why| Refused(format!("--backing swap: {why}")))?;
         if let Some(wish) = &plan.swap {
             site.swap = Some(wish.make()?);
             site.notes.push(format!("swap file of {} in {}", format_size(wish.bytes), wish.folder.display()));
