@@ -59,7 +59,8 @@ impl Kind {
 pub struct Device {
     /// Its folder when the change was made, such as `/sys/block/nvme0n1`.
     pub folder: String,
-    /// Its identity: `wwid:...`, `serial:...`, or `path:...` where it has neither.
+    /// Its identity: `wwid:...`, `serial:...`, or `path:...` where it has neither; `at:PLACE:` before one of
+    /// these where another device says the same.
     pub id: String,
 }
 

@@ -66,6 +66,9 @@ const MARKS: &[Mark] = &[
     mark("VMFS", 1 << 20, &[0x0d, 0xd0, 0x01, 0xc0]),
 ];
 
+/// What stands in place of the swap mark while the memory of a system that is off is kept there.
+const HIBERNATED: [&[u8]; 4] = [b"S1SUSPEND", b"S2SUSPEND", b"ULSUSPEND", b"LINHIB0001"];
+
 /// Page sizes of the architectures Linux runs on: the swap mark ends the first page.
 const PAGE_BYTES: [u64; 4] = [4096, 8192, 16_384, 65_536];
 
@@ -151,10 +154,11 @@ impl<E> Volume<'_, E> {
     fn find_swap(&self, found: &mut Vec<Signature>) -> Result<(), E> {
         for page in PAGE_BYTES {
             let offset = page - 10;
-            if let Some(text) = self.bytes::<10>(offset)?
-                && (&text == b"SWAPSPACE2" || &text == b"SWAP-SPACE")
-            {
+            let Some(text) = self.bytes::<10>(offset)? else { continue };
+            if &text == b"SWAPSPACE2" || &text == b"SWAP-SPACE" {
                 found.push(Signature { name: "swap", offset });
+            } else if HIBERNATED.iter().any(|mark| text.starts_with(mark)) {
+                found.push(Signature { name: "a hibernated system (swsuspend)", offset });
             }
         }
         Ok(())
@@ -313,6 +317,11 @@ mod tests {
     #[test]
     fn finds_swap_lvm_and_partition_tables() {
         assert_eq!(names(&[(4086, b"SWAPSPACE2")]), ["swap"]);
+        for mark in HIBERNATED {
+            // Not as swap, which may be taken into use as it is: the memory of that system would be lost.
+            assert_eq!(names(&[(4086, mark)]), ["a hibernated system (swsuspend)"]);
+            assert_eq!(names(&[(65_526, mark)]), ["a hibernated system (swsuspend)"]);
+        }
         assert_eq!(names(&[(512, b"LABELONE"), (536, b"LVM2 001")]), ["LVM2 member"]);
         let entry: &[u8] = &[0x80, 0, 0, 0, 0x83, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0];
         assert_eq!(names(&[(446, entry), (510, &[0x55, 0xaa])]), ["MBR partition table"]);

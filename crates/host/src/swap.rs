@@ -5,6 +5,7 @@
 //! - [`room`] says whether what is swapped out would fit back into memory.
 //! - [`ahead`] decides how much room is kept below a program's limit, and when.
 //! - [`foresee`] tells which pages a program will want from swap next.
+//! - [`share`] tells which drives take what is swapped out.
 //! - [`activity`] reads the kernel's counters and makes rates and a drive's wear of them.
 //!
 //! Nothing here writes: `change` does.
@@ -15,3 +16,4 @@ pub mod foresee;
 pub mod recipes;
 pub mod room;
 pub mod setup;
+pub mod share;

@@ -28,6 +28,12 @@ pub use overdrive_sys::volume::{DataMap, DeviceNumber, FileKind, FileSystem};
 /// A target that cannot be followed.
 #[derive(Debug, Error)]
 pub enum TargetError {
+    /// Nothing is there.
+    #[error("{}: {}", path.display(), missing(path))]
+    Absent {
+        /// The target.
+        path: PathBuf,
+    },
     /// The path or the open file could not be asked.
     #[error("{}: {what}: {source}", path.display())]
     Unreachable {
@@ -60,6 +66,17 @@ pub enum TargetError {
     },
 }
 
+/// What is said of a path with nothing there, with the device that may have been meant by its name alone.
+fn missing(path: &Path) -> String {
+    let wanted = "no such file or device; wanted a block device, a file or a folder";
+    // Of an absolute path nothing but itself is left by the join.
+    let device = Path::new("/dev").join(path);
+    match std::fs::metadata(&device) {
+        Ok(found) if found.file_type().is_block_device() => format!("{wanted}: {}?", device.display()),
+        _ => wanted.to_owned(),
+    }
+}
+
 /// All that must be asked of the kernel about the target itself; the rest is read from a [`Root`].
 #[derive(Debug, Clone)]
 pub struct TargetIdentity {
@@ -86,10 +103,9 @@ impl TargetIdentity {
     /// # Errors
     /// When it does not exist or is no file, folder or block device.
     pub fn at(path: &Path) -> Result<TargetIdentity, TargetError> {
-        let metadata = std::fs::metadata(path).map_err(|source| TargetError::Unreachable {
-            path: path.to_owned(),
-            what: "stat",
-            source,
+        let metadata = std::fs::metadata(path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => TargetError::Absent { path: path.to_owned() },
+            _ => TargetError::Unreachable { path: path.to_owned(), what: "stat", source },
         })?;
         let kind = metadata.file_type();
         let found = if kind.is_char_device() {

@@ -4,11 +4,11 @@ mod place;
 mod show;
 mod status;
 
-use crate::cmd::page::site;
 use crate::cmd::tune::standing::{How, Which, take_back};
-use crate::cmd::tune::{driven, hold_back, occasion, state_folder, tell_set_aside};
+use crate::cmd::tune::{busy_disks, driven, hold_back, occasion, state_folder, tell_set_aside};
 use crate::exit::{Ending, Refused, refuse};
 use crate::flags::{OnOff, SwapCommand, SwapFlags, SwapOffFlags, SwapOnFlags, SwapPlanFlags, SwapWishFlags};
+use crate::leftovers::{self, Swept};
 use crate::output;
 use anyhow::{Result, bail};
 use overdrive_host::Root;
@@ -87,7 +87,7 @@ fn plan(flags: &SwapPlanFlags) -> Result<Ending> {
     if flags.shell {
         output::print(&shell::script(&Root::new("/"), &setup.plan.changes))?;
     } else {
-        show::setup(&setup, flags.wish.json)?;
+        show::setup(&setup, &busy_disks(&setup.plan, Path::new("/")), flags.wish.json)?;
     }
     Ok(Ending::Done)
 }
@@ -101,7 +101,7 @@ fn on(flags: &SwapOnFlags) -> Result<Ending> {
     let consents = if flags.dry_run { Vec::new() } else { consents(&places, flags)? };
     let held_back = if flags.even_if_busy { Vec::new() } else { hold_back(&mut setup.plan, Path::new("/")) };
     if flags.dry_run {
-        show::setup(&setup, flags.wish.json)?;
+        show::setup(&setup, &held_back, flags.wish.json)?;
         return Ok(Ending::Done);
     }
     // Before anything is made: the kernel would refuse the area in the end, and a journal would be left.
@@ -156,7 +156,7 @@ fn consents(places: &[Place], flags: &SwapOnFlags) -> Result<Vec<WriteConsent>> 
 
 fn off(flags: &SwapOffFlags) -> Result<Ending> {
     if flags.stale {
-        return site::clean_stale(flags.json);
+        return leftovers::clean_stale(flags.json, Swept::default());
     }
     let root = Path::new("/");
     let folder = state_folder(&flags.state, root)?;

@@ -11,7 +11,7 @@ use overdrive_host::change::driver::{DriveError, Driver, Occasion};
 use overdrive_host::change::machine::Applied;
 use overdrive_host::change::plan::{Left, Plan, Wanted};
 use overdrive_host::change::system::{self, HostSystem};
-use overdrive_host::change::{Change, Kind, busy, meaning, persist, shell, swap as swap_words};
+use overdrive_host::change::{Change, Device, Kind, busy, meaning, persist, shell, swap as swap_words};
 use overdrive_host::facts::describe_errno;
 use overdrive_host::finding::Risk;
 use overdrive_host::{Root, rules};
@@ -74,7 +74,7 @@ fn plan(flags: &PlanFlags) -> Result<Ending> {
     if flags.shell {
         output::print(&shell::script(&Root::new(&flags.choice.scope.root), &plan.changes))?;
     } else {
-        show(&plan, flags.choice.json)?;
+        show(&plan, &busy_disks(&plan, &flags.choice.scope.root), flags.choice.json)?;
     }
     Ok(Ending::Done)
 }
@@ -86,7 +86,7 @@ fn make(choice: &ChoiceFlags) -> Result<(Plan, Vec<String>)> {
         refuse!("--rules {name}: no rule has this name; overdrive audit --json lists all");
     }
     let root = audit::rooted(&choice.scope.root)?;
-    let (audit, notes) = audit::look(&root, &choice.scope, None)?;
+    let (audit, mut notes) = audit::look(&root, &choice.scope, None)?;
     let class_max = match choice.class {
         ClassFlag::A => Risk::Safe,
         ClassFlag::B => Risk::SideEffects,
@@ -103,32 +103,39 @@ fn make(choice: &ChoiceFlags) -> Result<(Plan, Vec<String>)> {
             }
             None => 1,
         };
+        notes.extend(persist::passing(&root, &plan.changes));
         plan.changes.extend(persist::files(&root, &plan.changes, set));
     }
     Ok((plan, notes))
 }
 
-fn show(plan: &Plan, as_json: bool) -> Result<()> {
+fn show(plan: &Plan, busy: &[Busy], as_json: bool) -> Result<()> {
     if as_json {
         let value = json!({
             "schema": "overdrive.plan/1",
-            "changes": plan.changes.iter().map(change_json).collect::<Vec<_>>(),
+            "changes": plan.changes.iter().map(|change| planned_json(change, busy)).collect::<Vec<_>>(),
             "left": plan.left.iter().map(left_json).collect::<Vec<_>>(),
             "kernel_parameters": plan.parameters.iter().map(parameter_json).collect::<Vec<_>>(),
         });
         return output::print(&format!("{value}\n"));
     }
+    output::print(&render::text::sections(&lines(plan, busy), output::text_options()))
+}
+
+fn lines<'a>(plan: &'a Plan, busy: &[Busy]) -> Vec<(&'a str, String)> {
     let mut lines: Vec<(&str, String)> =
-        plan.changes.iter().map(|change| (change.class.as_str(), told(change))).collect();
+        plan.changes.iter().map(|change| (change.class.as_str(), planned(change, busy))).collect();
     if lines.is_empty() {
-        lines.push(("-", "nothing to change".to_owned()));
+        // What is held back is still to be changed.
+        let text = if busy.is_empty() { "nothing to change" } else { "nothing can be changed now" };
+        lines.push(("-", text.to_owned()));
     }
     for left in &plan.left {
         let fix = if left.fix.is_empty() { String::new() } else { format!(" (fix: {})", left.fix) };
         lines.push(("-", format!("not planned: {}: {}{fix}", left.rule, left.why)));
     }
     lines.extend(plan.parameters.iter().map(|parameter| ("-", command_line(parameter))));
-    output::print(&render::text::sections(&lines, output::text_options()))
+    lines
 }
 
 /// What the kernel's command line should have: told, never edited.
@@ -159,6 +166,14 @@ pub(crate) fn told(change: &Change) -> String {
     }
 }
 
+/// The same of a plan, with what would hold it back now.
+pub(crate) fn planned(change: &Change, busy: &[Busy]) -> String {
+    match busy.iter().find(|disk| disk.holds(change)) {
+        Some(disk) => format!("{}: left out now: {}", told(change), disk.why),
+        None => told(change),
+    }
+}
+
 fn value(text: Option<&str>) -> &str {
     text.map_or("(nothing)", |text| match meaning(text) {
         "" => "(empty)",
@@ -178,6 +193,13 @@ pub(crate) fn change_json(change: &Change) -> Value {
     })
 }
 
+/// The same of a plan; `busy` is what would hold it back now.
+pub(crate) fn planned_json(change: &Change, busy: &[Busy]) -> Value {
+    let mut row = change_json(change);
+    row["busy"] = json!(busy.iter().find(|disk| disk.holds(change)).map(|disk| &disk.why));
+    row
+}
+
 fn parameter_json((rule, parameter): &(String, String)) -> Value {
     json!({ "rule": rule, "parameter": parameter })
 }
@@ -192,7 +214,7 @@ fn apply(flags: &ApplyFlags) -> Result<Ending> {
     notes.iter().for_each(|note| output::say!("{note}"));
     let held_back = if flags.even_if_busy { Vec::new() } else { hold_back(&mut plan, &choice.scope.root) };
     if flags.dry_run || plan.changes.is_empty() {
-        show(&plan, choice.json)?;
+        show(&plan, &held_back, choice.json)?;
         return Ok(if held_back.is_empty() { Ending::Done } else { Ending::BadVerdict });
     }
     let state = state_folder(&choice.state, &choice.scope.root)?;
@@ -224,7 +246,7 @@ fn apply(flags: &ApplyFlags) -> Result<Ending> {
                 (change.class.as_str(), format!("{}: {}", told(change), outcome_text(outcome)))
             })
             .collect();
-        lines.extend(held_back.iter().map(|why| ("-", format!("not written: {why}"))));
+        lines.extend(held_back.iter().map(|disk| ("-", format!("not written: {}", disk.why))));
         lines.extend(plan.parameters.iter().map(|parameter| ("-", command_line(parameter))));
         lines.push(("Set", format!("{set}; overdrive tune undo {set} takes it back")));
         output::print(&render::text::sections(&lines, output::text_options()))?;
@@ -232,8 +254,22 @@ fn apply(flags: &ApplyFlags) -> Result<Ending> {
     Ok(if is_good { Ending::Done } else { Ending::BadVerdict })
 }
 
-/// Takes the queues of disks in use out of the plan, and says why.
-pub(crate) fn hold_back(plan: &mut Plan, root: &Path) -> Vec<String> {
+/// A disk in use, whose queue is left alone.
+pub(crate) struct Busy {
+    device: Device,
+    /// In which use, and how to insist.
+    pub(crate) why: String,
+}
+
+impl Busy {
+    /// Whether a change is one of its queue.
+    fn holds(&self, change: &Change) -> bool {
+        change.device.as_ref() == Some(&self.device) && change.path.contains("/queue/")
+    }
+}
+
+/// The disks in use whose queues the plan would write to.
+pub(crate) fn busy_disks(plan: &Plan, root: &Path) -> Vec<Busy> {
     let root = Root::new(root);
     let mut devices: Vec<_> = plan
         .changes
@@ -242,20 +278,24 @@ pub(crate) fn hold_back(plan: &mut Plan, root: &Path) -> Vec<String> {
         .filter_map(|change| change.device.clone())
         .collect();
     devices.dedup();
-    let mut reasons = Vec::new();
-    for device in devices {
-        let Some(why) = busy::reason(&root, &device, WATCH) else { continue };
-        let why = format!("{why}; --even-if-busy insists");
-        let is_its =
-            |change: &Change| change.device.as_ref() == Some(&device) && change.path.contains("/queue/");
-        for change in plan.changes.iter().filter(|change| is_its(change)) {
+    let in_use = |device: Device| {
+        let why = format!("{}; --even-if-busy insists", busy::reason(&root, &device, WATCH)?);
+        Some(Busy { device, why })
+    };
+    devices.into_iter().filter_map(in_use).collect()
+}
+
+/// Takes the queues of disks in use out of the plan, and says which.
+pub(crate) fn hold_back(plan: &mut Plan, root: &Path) -> Vec<Busy> {
+    let busy = busy_disks(plan, root);
+    for disk in &busy {
+        for change in plan.changes.iter().filter(|change| disk.holds(change)) {
             let (rule, class) = (change.rule.clone(), change.class.clone());
-            plan.left.push(Left { rule, class, why: why.clone(), fix: String::new() });
+            plan.left.push(Left { rule, class, why: disk.why.clone(), fix: String::new() });
         }
-        plan.changes.retain(|change| !is_its(change));
-        reasons.push(why);
+        plan.changes.retain(|change| !disk.holds(change));
     }
-    reasons
+    busy
 }
 
 pub(crate) fn outcome_text(outcome: &Applied) -> String {
@@ -268,5 +308,35 @@ pub(crate) fn outcome_text(outcome: &Applied) -> String {
         Applied::Unreadable(errno) => format!("not written: cannot be read: {}", describe_errno(*errno)),
         Applied::Refused(errno) => format!("refused: {}", describe_errno(*errno)),
         Applied::Differs(now) => format!("written, but it reads {}", value(Some(now))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_marks_what_is_held_back_and_apply_does_not_call_it_nothing() {
+        let device = |name: &str| Device { folder: format!("/sys/block/{name}"), id: format!("wwid:{name}") };
+        let change = |name: &str| Change {
+            rule: "block-nomerges".to_owned(),
+            class: "A".to_owned(),
+            kind: Kind::Attribute,
+            path: format!("/sys/block/{name}/queue/nomerges"),
+            old: Some("0\n".to_owned()),
+            new: Some("2".to_owned()),
+            device: Some(device(name)),
+        };
+        let why = "vda is busy: 900 requests a second; --even-if-busy insists".to_owned();
+        let busy = [Busy { device: device("vda"), why: why.clone() }];
+        let mut plan = Plan { changes: vec![change("vda"), change("vdb")], ..Plan::default() };
+        let told: Vec<String> = lines(&plan, &busy).into_iter().map(|(_, text)| text).collect();
+        assert!(told[0].ends_with(&format!("left out now: {why}")), "{told:?}");
+        assert!(told[1].ends_with("0 -> 2 (block-nomerges)"), "{told:?}");
+        assert_eq!(planned_json(&plan.changes[0], &busy)["busy"], why);
+        assert!(planned_json(&plan.changes[1], &busy)["busy"].is_null());
+        plan.changes.clear();
+        assert_eq!(lines(&plan, &busy)[0].1, "nothing can be changed now");
+        assert_eq!(lines(&plan, &[])[0].1, "nothing to change");
     }
 }

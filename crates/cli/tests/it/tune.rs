@@ -101,6 +101,8 @@ fn what_is_applied_to_a_copied_host_is_taken_back_to_the_byte() {
     let rules = std::fs::read_to_string(root.join("etc/udev/rules.d/99-overdrive-0001.rules")).unwrap();
     assert!(rules.contains("ATTR{queue/scheduler}=\"none\""), "{rules}");
 
+    let (code, text, error) = run(&["tune", "status", "--state", "/no/such"]);
+    assert!(code == 2 && text.is_empty() && error.contains("no such directory"), "{error}");
     let status = json(&["tune", "status", "--root", at, "--json"], 0);
     assert!(
         status["changes"].as_array().unwrap().iter().all(|change| change["state"] == "stands"),

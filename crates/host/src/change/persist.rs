@@ -1,6 +1,7 @@
 //! Making changes stay: configuration files of our own, one of each kind a set, so that undo can remove them
 //! without a thought for what else is configured.
 
+use super::plan::is_hidden;
 use super::{Change, Device, Kind, meaning};
 use crate::root::Root;
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ pub fn files(root: &Root, changes: &[Change], set: u64) -> Vec<Change> {
     // Later sets are read after earlier ones: files are read in the order of their names.
     let number = format!("{set:04}");
     let mut texts: BTreeMap<String, (Vec<String>, &Change)> = BTreeMap::new();
-    for change in changes.iter().filter(|change| change.kind == Kind::Attribute) {
+    for change in changes.iter().filter(|change| change.kind == Kind::Attribute && can_stay(root, change)) {
         let (folder, name, line) = place(root, change);
         let path = format!("{}/{}", FOLDERS[folder], name.replace('N', &number));
         texts.entry(path).or_insert((Vec::new(), change)).0.push(line);
@@ -57,6 +58,22 @@ pub fn files(root: &Root, changes: &[Change], set: u64) -> Vec<Change> {
         files.push(file(wanted, rule, first, &format!("[Unit]\nWants={unit}")));
     }
     files
+}
+
+/// What no file can make stay, in words.
+#[must_use]
+pub fn passing(root: &Root, changes: &[Change]) -> Vec<String> {
+    let told = |change: &Change| {
+        format!(
+            "{}: not made to stay over a reboot: udev hears nothing of a hidden path to a drive ({})",
+            change.path, change.rule
+        )
+    };
+    changes.iter().filter(|change| !can_stay(root, change)).map(told).collect()
+}
+
+fn can_stay(root: &Root, change: &Change) -> bool {
+    change.device.as_ref().is_none_or(|device| !is_hidden(root, &device.folder))
 }
 
 fn deduplicated<'a>(names: &[&'a str]) -> Vec<&'a str> {
@@ -170,5 +187,19 @@ mod tests {
             "[Unit]\nWants=overdrive-0003.service"
         );
         assert!(files.iter().all(|file| super::super::may_write(Kind::File, &file.path)));
+    }
+
+    #[test]
+    fn a_hidden_path_to_a_drive_is_left_out_and_named() {
+        let root = Root::from_capture("/sys/block/nvme0c0n1/hidden = 1\n").unwrap();
+        let path = "/sys/block/nvme0c0n1/queue/nomerges";
+        let device = |name: &str| {
+            let folder = format!("/sys/block/{name}");
+            Some(Device { folder, id: "at:/sys/devices/x:wwid:eui.01".to_owned() })
+        };
+        let hidden = change(path, "2", device("nvme0c0n1"));
+        assert_eq!(files(&root, std::slice::from_ref(&hidden), 1), []);
+        let said = passing(&root, &[hidden, change("/sys/block/vda/queue/nomerges", "2", device("vda"))]);
+        assert!(said.len() == 1 && said[0].starts_with(path), "{said:?}");
     }
 }

@@ -61,15 +61,19 @@ impl Plan {
     fn add(&mut self, finding: &Finding, root: &Root, class_max: Risk) {
         let Some(fix) = &finding.fix else { return };
         let class = finding.risk.letter();
-        let changes = match (finding.risk, class_max) {
-            (Risk::AdviceOnly, _) => Err("class C is only ever advised".to_owned()),
-            (Risk::SideEffects, Risk::Safe) => {
-                Err("class B has side effects: --class B takes it in".to_owned())
-            }
+        let changes = match finding.risk {
+            Risk::AdviceOnly => Err("class C is only ever advised".to_owned()),
             _ if fix.now.is_empty() => Err(format!("nothing can be written now: {}", fix.persistent)),
             _ => changes(finding, &fix.now, root),
         };
-        let added = changes.and_then(|changes| self.merge(changes));
+        // Only of what can be written: another class would not take in what is to be run by hand.
+        let taken = changes.and_then(|changes| match (finding.risk, class_max) {
+            (Risk::SideEffects, Risk::Safe) => {
+                Err("class B has side effects: --class B takes it in".to_owned())
+            }
+            _ => Ok(changes),
+        });
+        let added = taken.and_then(|changes| self.merge(changes));
         match added {
             Ok(()) => {
                 let parameters =
@@ -220,8 +224,21 @@ pub(crate) fn device_of(root: &Root, path: &str) -> Option<Device> {
     let name = path[class.len() + 1..].split('/').next()?;
     let folder = format!("{class}/{name}");
     let known_by = identities(root, &folder)?;
-    let id = known_by.into_iter().find(|id| owners(root, class, id).len() == 1)?;
+    // A hidden path to a drive says what the drive says: its place alone tells it from that and other paths.
+    let placed_only = is_hidden(root, &folder);
+    let mut fitting = known_by.into_iter().filter(|id| is_placed(id) || !placed_only);
+    let id = fitting.find(|id| owners(root, class, id).len() == 1)?;
     Some(Device { folder, id })
+}
+
+/// Whether an identity says where the device is as well.
+fn is_placed(id: &str) -> bool {
+    id.starts_with("at:")
+}
+
+/// Whether a disk is one of the paths to an NVMe drive that has several: no node in /dev, no event for udev.
+pub(super) fn is_hidden(root: &Root, folder: &str) -> bool {
+    root.text(&format!("{folder}/hidden")).value().is_some_and(|it| it == "1")
 }
 
 fn class_of(path: &str) -> Option<&'static str> {
@@ -253,14 +270,13 @@ fn identity(root: &Root, folder: &str, real: &str) -> String {
 }
 
 /// The folders of the class whose device is known by this. The hidden paths to an NVMe drive of several say
-/// what the drive says, and are not meant.
+/// what the drive says, and are meant only by their place.
 fn owners(root: &Root, class: &str, id: &str) -> Vec<String> {
     let names = root.list(class).value().cloned().unwrap_or_default();
     let folders = names.iter().map(|name| format!("{class}/{name}"));
-    let is_hidden = |folder: &str| root.text(&format!("{folder}/hidden")).value().is_some_and(|it| it == "1");
     let is_its = |folder: &String| {
         identities(root, folder).is_some_and(|known_by| known_by.iter().any(|known| known == id))
-            && !is_hidden(folder)
+            && (is_placed(id) || !is_hidden(root, folder))
     };
     folders.filter(is_its).collect()
 }
@@ -275,6 +291,7 @@ pub(super) fn locate(root: &Root, device: &Device) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::finding::{Fix, Scope};
 
     #[test]
     fn plain_writes_are_understood_and_nothing_else_is() {
@@ -363,14 +380,56 @@ mod tests {
     }
 
     #[test]
-    fn the_hidden_paths_to_a_drive_are_not_another_drive() {
-        let root = Root::from_capture(
-            "/sys/block/nvme0n1/wwid = eui.01\n/sys/block/nvme0c0n1/wwid = eui.01\n\
-             /sys/block/nvme0c0n1/hidden = 1\n",
-        )
-        .unwrap();
-        let device = device_of(&root, "/sys/block/nvme0n1/queue/scheduler").unwrap();
-        assert_eq!(device.id, "wwid:eui.01");
-        assert_eq!(locate(&root, &device).as_deref(), Some("/sys/block/nvme0n1"));
+    fn the_hidden_paths_to_a_drive_are_neither_the_drive_nor_each_other() {
+        let disk = |name: &str, place: &str, hidden: &str| {
+            format!(
+                "/sys/devices/{place}/{name}/wwid = eui.01\n/sys/devices/{place}/{name}/hidden = {hidden}\n\
+                 /sys/block/{name} -> ../devices/{place}/{name}\n"
+            )
+        };
+        let head = disk("nvme0n1", "virtual/nvme-subsystem/nvme-subsys0", "0");
+        let paths = [("nvme0c0n1", "pci/1/nvme/nvme0"), ("nvme0c1n1", "pci/2/nvme/nvme1")];
+        let paths = paths.map(|(name, place)| disk(name, place, "1"));
+        let root = Root::from_capture(&(head.clone() + &paths.concat())).unwrap();
+        let mut known_by = Vec::new();
+        for name in ["nvme0n1", "nvme0c0n1", "nvme0c1n1"] {
+            let folder = format!("/sys/block/{name}");
+            let device = device_of(&root, &format!("{folder}/queue/nomerges")).unwrap();
+            assert_eq!(locate(&root, &device), Some(folder), "{device:?}");
+            assert!(!known_by.contains(&device.id), "{device:?}: the same chain in the journal");
+            known_by.push(device.id);
+        }
+        assert_eq!(known_by[0], "wwid:eui.01");
+        // A path that went is gone: neither the drive nor the other path is written to in its place.
+        let fewer = Root::from_capture(&(head + &paths[0])).unwrap();
+        let gone = Device { folder: "/sys/block/nvme0c1n1".to_owned(), id: known_by[2].clone() };
+        assert_eq!(locate(&fewer, &gone), None);
+    }
+
+    #[test]
+    fn another_class_is_offered_only_for_what_it_would_write() {
+        let root = Root::from_capture("/proc/sys/vm/swappiness = 60\n").unwrap();
+        let why = |fix: &str| {
+            let finding = Finding {
+                rule: "a-rule",
+                scope: Scope::Vm,
+                title: "",
+                status: Status::Advice,
+                evidence: Vec::new(),
+                reason: String::new(),
+                why: "",
+                source: "",
+                effect: String::new(),
+                fix: Some(Fix { now: fix.to_owned(), persistent: String::new() }),
+                undo: None,
+                risk: Risk::SideEffects,
+                verified: true,
+            };
+            let plan = Plan::of(&[finding], &root, &Wanted { rules: None, class_max: Risk::Safe });
+            plan.left.into_iter().next().unwrap().why
+        };
+        assert!(why("sysctl vm.swappiness=100").contains("--class B takes it in"));
+        let by_hand = why("mount -o remount,nodiscard /");
+        assert!(by_hand.contains("to be run by hand") && !by_hand.contains("--class B"), "{by_hand}");
     }
 }

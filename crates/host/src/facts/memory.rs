@@ -44,6 +44,14 @@ pub struct SwapArea {
     pub priority: i64,
 }
 
+impl SwapArea {
+    /// Whether it is compressed memory.
+    #[must_use]
+    pub fn is_zram(&self) -> bool {
+        self.path.starts_with("/dev/zram")
+    }
+}
+
 impl MemoryFacts {
     pub(super) fn read(root: &Root) -> MemoryFacts {
         let info = root.text("/proc/meminfo");

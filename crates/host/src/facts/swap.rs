@@ -39,7 +39,7 @@ impl SwapDevice {
     /// Whether it is compressed memory.
     #[must_use]
     pub fn is_zram(&self) -> bool {
-        self.area.path.starts_with("/dev/zram")
+        self.area.is_zram()
     }
 
     /// Whether it lies on an NVMe drive.

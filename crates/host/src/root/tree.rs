@@ -20,15 +20,29 @@ use thiserror::Error;
 
 /// A line that is not in the format.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("line {line} of the host capture: '{text}' found, {wanted} wanted")]
-pub struct TreeError {
-    /// Counted from 1.
-    pub line: usize,
-    /// The line as found.
-    pub text: String,
-    /// What should stand there.
-    pub wanted: &'static str,
+pub enum TreeError {
+    /// Nothing before it was an entry either.
+    #[error("not a host capture; wanted a file that overdrive audit --capture wrote (line {line}: '{text}')")]
+    Other {
+        /// Counted from 1.
+        line: usize,
+        /// How the line begins, escaped.
+        text: String,
+    },
+    /// An entry of a capture.
+    #[error("line {line} of the host capture: '{text}' found, {wanted} wanted")]
+    Entry {
+        /// Counted from 1.
+        line: usize,
+        /// How the line begins, escaped.
+        text: String,
+        /// What should stand there.
+        wanted: &'static str,
+    },
 }
+
+/// Characters of a wrong line that are shown: a file of another kind may be one line of many MiB.
+const SHOWN_CHARS: usize = 60;
 
 /// Entries that one line may stand for: more CPUs than any host has.
 const RANGE_MAX: u32 = 65_536;
@@ -63,7 +77,14 @@ impl Tree {
         tree.nodes.insert("/".to_owned(), Node::Directory);
         let mut lines = text.lines().enumerate().peekable();
         while let Some((index, line)) = lines.next() {
-            let fail = |wanted| TreeError { line: index + 1, text: line.to_owned(), wanted };
+            let is_empty = tree.nodes.len() == 1 && tree.later.is_empty();
+            let fail = |wanted| {
+                let text = line.chars().take(SHOWN_CHARS).flat_map(char::escape_debug).collect();
+                match is_empty {
+                    true => TreeError::Other { line: index + 1, text },
+                    false => TreeError::Entry { line: index + 1, text, wanted },
+                }
+            };
             if line.trim().is_empty() || line.starts_with('#') {
                 continue;
             }
@@ -274,7 +295,20 @@ mod tests {
             ("|stray", 1),
             ("/a{2..1} = x", 1),
         ] {
-            assert_eq!(Tree::parse(text).unwrap_err().line, line, "{text}");
+            let error = Tree::parse(text).unwrap_err();
+            let (TreeError::Other { line: found, .. } | TreeError::Entry { line: found, .. }) = &error;
+            assert_eq!(*found, line, "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_kind_is_named_as_such_and_not_shown_whole() {
+        let long = "\u{1b}[2Jx".repeat(1 << 20);
+        let error = Tree::parse(&format!("# no host\n{long}")).unwrap_err().to_string();
+        assert!(error.starts_with("not a host capture; wanted a file that overdrive audit"), "{error}");
+        let error = [error, Tree::parse(&format!("/a = 1\n{long}")).unwrap_err().to_string()];
+        for error in error {
+            assert!(error.contains("line 2") && error.len() < 300 && !error.contains('\u{1b}'), "{error}");
         }
     }
 

@@ -133,10 +133,11 @@ impl Wear {
         }
     }
 
-    /// In words, with the classes that drives are sold in.
+    /// In words, with the classes that drives are sold in; `is_at_most`: the drive may take less.
     #[must_use]
-    pub fn told(&self, bytes_a_day: f64) -> String {
+    pub fn told(&self, bytes_a_day: f64, is_at_most: bool) -> String {
         let written = format_size(bytes_a_day as u64);
+        let (most, least) = if is_at_most { ("at most ", "at least ") } else { ("", "") };
         let rating = match self.drive_writes_a_day {
             times if times <= 1.0 => "within the 1 a day of read-intensive drives",
             times if times <= 3.0 => {
@@ -147,10 +148,12 @@ impl Wear {
             _ => "beyond what any drive is rated for",
         };
         let years = match self.years_left {
-            Some(years) => format!("; {years:.1} years until its life is used, by what that has cost so far"),
+            Some(years) => {
+                format!("; {least}{years:.1} years until its life is used, by what that has cost so far")
+            }
             None => String::new(),
         };
-        format!("{written} a day: {:.2} times the drive, {rating}{years}", self.drive_writes_a_day)
+        format!("{most}{written} a day: {:.2} times the drive, {rating}{years}", self.drive_writes_a_day)
     }
 }
 
@@ -185,14 +188,16 @@ mod tests {
         let wear = Wear::of(a_day, &drive);
         // 100 TiB were a tenth; 900 TiB are left, at 2 TiB a day.
         assert!((wear.years_left.unwrap() - 450.0 / 365.25).abs() < 1e-9, "{wear:?}");
-        let text = wear.told(a_day);
+        let text = wear.told(a_day, false);
         assert!(
             text.starts_with("2 TiB a day: 2.00 times the drive") && text.contains("mixed-use"),
             "{text}"
         );
+        let text = wear.told(a_day, true);
+        assert!(text.starts_with("at most 2 TiB a day") && text.contains("; at least 1.2 years"), "{text}");
         let silent = Drive { written_bytes: None, used_percent: None, ..drive };
         assert_eq!(Wear::of(a_day, &silent).years_left, None);
-        assert!(Wear::of(80.0 * a_day, &silent).told(80.0 * a_day).contains("beyond what any drive"));
+        assert!(Wear::of(80.0 * a_day, &silent).told(80.0 * a_day, false).contains("beyond what any drive"));
         assert_eq!(Wear::of(0.0, &drive).years_left, None);
     }
 }

@@ -64,7 +64,9 @@ pub fn missing(root: &Root, areas: &[PathBuf]) -> Option<Missing> {
     if held_bytes == 0 {
         return None;
     }
-    let elsewhere: u64 = staying.iter().map(|area| area.size_bytes.saturating_sub(area.used_bytes)).sum();
+    // What is filled into compressed memory takes the memory that it was to leave free.
+    let drives = staying.iter().filter(|area| !area.is_zram());
+    let elsewhere: u64 = drives.map(|area| area.size_bytes.saturating_sub(area.used_bytes)).sum();
     let info = root.text("/proc/meminfo");
     let bytes = |key| info.value().and_then(|text| parse::field_kib(text, key).ok());
     let room_bytes = bytes("MemAvailable")?.saturating_add(elsewhere);
@@ -79,7 +81,8 @@ pub fn missing(root: &Root, areas: &[PathBuf]) -> Option<Missing> {
 /// Groups looked at, at most: a host has hundreds, and a listing must end.
 const GROUPS_MAX: usize = 20_000;
 
-/// The names of a hierarchy's files: usage, swapped (alone or with memory), limit, the key of file pages.
+/// The names of a hierarchy's files: usage, swapped (alone or with memory), limit, the keys of file pages and
+/// of shared memory, which is counted among them.
 struct Names {
     root: &'static str,
     usage: &'static str,
@@ -87,6 +90,7 @@ struct Names {
     includes_memory: bool,
     limit: &'static str,
     files: &'static str,
+    shared: &'static str,
 }
 
 const V1: Names = Names {
@@ -96,6 +100,7 @@ const V1: Names = Names {
     includes_memory: true,
     limit: "memory.limit_in_bytes",
     files: "total_cache",
+    shared: "total_shmem",
 };
 
 const V2: Names = Names {
@@ -105,6 +110,7 @@ const V2: Names = Names {
     includes_memory: false,
     limit: "memory.max",
     files: "file",
+    shared: "shmem",
 };
 
 fn group_without_room(root: &Root, going_bytes: u64, elsewhere_bytes: u64) -> Option<Missing> {
@@ -131,11 +137,14 @@ fn group(root: &Root, names: &Names, folder: &str, going: u64, elsewhere: u64) -
     let swapped = number(names.swapped)?;
     let swapped = if names.includes_memory { swapped.saturating_sub(usage) } else { swapped };
     let stat = root.text(&format!("{folder}/memory.stat"));
-    let files = stat.value().and_then(|text| {
-        text.lines().find_map(|line| line.strip_prefix(names.files)?.strip_prefix(' ')?.parse::<u64>().ok())
-    });
-    // File pages make room; of what is swapped out, no more comes back than the areas that go hold.
-    let kept = usage.saturating_sub(files.unwrap_or(0));
+    let pages = |key: &str| {
+        let number = |line: &str| line.strip_prefix(key)?.strip_prefix(' ')?.parse::<u64>().ok();
+        stat.value().and_then(|text| text.lines().find_map(number)).unwrap_or(0)
+    };
+    // File pages make room, but not those of shared memory and tmpfs, which lie on no file that they could go
+    // to. Of what is swapped out, no more comes back than the areas that go hold.
+    let droppable = pages(names.files).saturating_sub(pages(names.shared));
+    let kept = usage.saturating_sub(droppable);
     let (held_bytes, room_bytes) = (swapped.min(going), limit.saturating_sub(kept).saturating_add(elsewhere));
     let path = folder.to_owned();
     (held_bytes > room_bytes).then_some(Missing::Group { path, held_bytes, room_bytes })
@@ -168,6 +177,9 @@ mod tests {
         assert_eq!(off(&host(0, ""), &["/dev/none"]), None);
         let said = off(&host(511 << 10, ""), &["/dev/a"]).unwrap().to_string();
         assert!(said.contains("1 GiB are swapped out") && said.contains("1 MiB are missing"), "{said}");
+        // Compressed memory is no other place: filling it takes the memory it stands for.
+        let zram = host(511 << 10, "|/dev/zram0 partition 4194304 0 100\n");
+        assert_eq!(off(&zram, &["/dev/a"]).unwrap().to_string(), said);
         // Without the other area a MiB is in memory already, and counts for that.
         assert_eq!(off(&host(1023 << 10, ""), &["/dev/a", "/dev/b"]), None);
         assert!(off(&host(1022 << 10, ""), &["/dev/a", "/dev/b"]).is_some());
@@ -175,22 +187,23 @@ mod tests {
 
     #[test]
     fn a_group_at_its_limit_is_named() {
-        let v2 = |limit: &str| {
+        let v2 = |limit: &str, shared: u64| {
             host(
                 4 << 20,
                 &format!(
                     "/sys/fs/cgroup/cgroup.controllers = memory\n/sys/fs/cgroup/a.slice/cgroup.procs = 1\n\
                      /sys/fs/cgroup/a.slice/memory.current = {}\n/sys/fs/cgroup/a.slice/memory.max = {limit}\n\
                      /sys/fs/cgroup/a.slice/memory.swap.current = {}\n\
-                     /sys/fs/cgroup/a.slice/memory.stat |\n|anon 1\n|file {}\n",
+                     /sys/fs/cgroup/a.slice/memory.stat |\n|anon 1\n|file {}\n|shmem {}\n",
                     800 * MIB,
                     900 * MIB,
-                    100 * MIB
+                    100 * MIB,
+                    shared * MIB
                 ),
             )
         };
         let both = ["/dev/a", "/dev/b"];
-        let said = off(&v2(&(1024 * MIB).to_string()), &both).unwrap();
+        let said = off(&v2(&(1024 * MIB).to_string(), 0), &both).unwrap();
         let wanted = Missing::Group {
             path: "/sys/fs/cgroup/a.slice".to_owned(),
             held_bytes: 900 * MIB,
@@ -198,8 +211,10 @@ mod tests {
         };
         assert_eq!(said, wanted);
         assert!(said.to_string().contains("576 MiB are missing"), "{said}");
-        assert_eq!(off(&v2("max"), &both), None);
-        assert_eq!(off(&v2(&(2048 * MIB).to_string()), &both), None);
+        let said = off(&v2(&(1024 * MIB).to_string(), 60), &both).unwrap().to_string();
+        assert!(said.contains("636 MiB are missing"), "shared memory makes no room: {said}");
+        assert_eq!(off(&v2("max", 0), &both), None);
+        assert_eq!(off(&v2(&(2048 * MIB).to_string(), 0), &both), None);
     }
 
     #[test]
@@ -209,9 +224,11 @@ mod tests {
             &format!(
                 "/sys/fs/cgroup/memory/vm/cgroup.procs = 1\n/sys/fs/cgroup/memory/vm/memory.usage_in_bytes = {0}\n\
                  /sys/fs/cgroup/memory/vm/memory.limit_in_bytes = {0}\n\
-                 /sys/fs/cgroup/memory/vm/memory.memsw.usage_in_bytes = {1}\n",
+                 /sys/fs/cgroup/memory/vm/memory.memsw.usage_in_bytes = {1}\n\
+                 /sys/fs/cgroup/memory/vm/memory.stat |\n|total_cache {2}\n|total_shmem {2}\n",
                 256 * MIB,
-                300 * MIB
+                300 * MIB,
+                44 * MIB
             ),
         );
         let said = off(&root, &["/dev/a", "/dev/b"]).unwrap().to_string();

@@ -327,8 +327,8 @@ impl Setup {
     fn priority(&mut self, places: &[Place], before_zram: bool) -> Option<u16> {
         let host = &places[0].audit.host;
         let on: Vec<&SwapArea> = host.memory.swaps.value().into_iter().flatten().collect();
-        let drives = on.iter().filter(|area| !is_compressed(area)).map(|area| area.priority).max();
-        let compressed = on.iter().filter(|area| is_compressed(area)).map(|area| area.priority).max();
+        let drives = on.iter().filter(|area| !area.is_zram()).map(|area| area.priority).max();
+        let compressed = on.iter().filter(|area| area.is_zram()).map(|area| area.priority).max();
         let mut nodes = nodes_of(places);
         nodes.sort_unstable();
         nodes.dedup();
@@ -441,10 +441,6 @@ fn check(places: &[Place], audit: &Audit) -> Result<(), SetupError> {
         }
     }
     Ok(())
-}
-
-fn is_compressed(area: &SwapArea) -> bool {
-    area.path.starts_with("/dev/zram")
 }
 
 /// The memory node of each place's disk; -1 where it is not known.

@@ -7,6 +7,7 @@ use overdrive_host::hazards;
 use overdrive_host::rules;
 use overdrive_host::target::{Medium, TargetFacts, TargetIdentity};
 use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -69,7 +70,15 @@ fn what_is_no_target_is_refused_in_one_line() {
         "/dev/null: it is a character device; wanted a regular file, a folder or a block device"
     );
     let error = TargetIdentity::at(Path::new("/nonexistent/file")).unwrap_err().to_string();
-    assert_eq!(error, "/nonexistent/file: stat: No such file or directory (os error 2)");
+    let wanted = "no such file or device; wanted a block device, a file or a folder";
+    assert_eq!(error, format!("/nonexistent/file: {wanted}"));
+    // Whoever leaves out /dev is told so, where there is such a device; many a container has none.
+    let mut entries = std::fs::read_dir("/dev").unwrap().flatten();
+    let is_disk = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_block_device());
+    let Some(disk) = entries.find(is_disk) else { return };
+    let name = disk.file_name().into_string().unwrap();
+    let error = TargetIdentity::at(Path::new(&name)).unwrap_err().to_string();
+    assert_eq!(error, format!("{name}: {wanted}: /dev/{name}?"));
 }
 
 #[test]

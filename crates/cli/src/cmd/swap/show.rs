@@ -1,6 +1,6 @@
 //! Plans and outcomes of swap as text and as JSON.
 
-use crate::cmd::tune::{change_json, left_json, outcome_text, told};
+use crate::cmd::tune::{Busy, change_json, left_json, outcome_text, planned, planned_json, told};
 use crate::output;
 use anyhow::Result;
 use overdrive_host::audit::Audit;
@@ -11,15 +11,17 @@ use overdrive_host::swap::setup::Setup;
 use overdrive_report::render;
 use serde_json::{Value, json};
 
-/// What would be done, and why.
-pub(super) fn setup(setup: &Setup, as_json: bool) -> Result<()> {
+/// What would be done, and why; `busy` is what would hold some of it back now.
+pub(super) fn setup(setup: &Setup, busy: &[Busy], as_json: bool) -> Result<()> {
+    let changes = &setup.plan.changes;
     if as_json {
         let mut value = whole(setup);
         value["schema"] = json!("overdrive.swap-plan/1");
+        value["changes"] = changes.iter().map(|change| planned_json(change, busy)).collect();
         return output::print(&format!("{value}\n"));
     }
     let mut lines: Vec<(String, String)> =
-        setup.plan.changes.iter().map(|change| (change.class.clone(), told(change))).collect();
+        changes.iter().map(|change| (change.class.clone(), planned(change, busy))).collect();
     lines.extend(reasons(setup));
     sections(&lines)
 }
@@ -29,7 +31,7 @@ pub(super) fn applied(
     setup: &Setup,
     rows: &[(&Change, &Applied)],
     set: u64,
-    held_back: &[String],
+    held_back: &[Busy],
     as_json: bool,
 ) -> Result<()> {
     if as_json {
@@ -51,7 +53,7 @@ pub(super) fn applied(
             (change.class.clone(), format!("{}: {}", told(change), outcome_text(outcome)))
         })
         .collect();
-    lines.extend(held_back.iter().map(|why| ("-".to_owned(), format!("not written: {why}"))));
+    lines.extend(held_back.iter().map(|disk| ("-".to_owned(), format!("not written: {}", disk.why))));
     lines.push(("Set".to_owned(), format!("{set}; overdrive swap off takes it back")));
     sections(&lines)
 }

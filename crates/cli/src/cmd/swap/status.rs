@@ -14,6 +14,7 @@ use overdrive_host::change::driver::Driver;
 use overdrive_host::change::system::HostSystem;
 use overdrive_host::facts::memory::{SwapArea, read_swaps};
 use overdrive_host::swap::activity::{Counters, Drive, Wear};
+use overdrive_host::swap::share::{Share, drive_name, shares};
 use overdrive_host::target::{TargetFacts, TargetIdentity};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -24,7 +25,7 @@ struct Seen {
     areas: Vec<SwapArea>,
     /// The set of each area that Overdrive turned on.
     sets: Vec<Option<u64>>,
-    drives: Vec<(String, Drive)>,
+    drives: Vec<Share>,
     boot: Counters,
     now: Counters,
     watched_s: f64,
@@ -49,9 +50,10 @@ pub(super) fn status(flags: &SwapStatusFlags) -> Result<Ending> {
     let watched_s = start.elapsed().as_secs_f64();
     let uptime = root.text("/proc/uptime");
     let uptime_s = uptime.value().and_then(|text| text.split(' ').next()?.parse().ok()).unwrap_or(0.0);
+    let below: Vec<_> = areas.iter().map(|area| (area.clone(), drives(&root, area))).collect();
     let seen = Seen {
         sets: sets(&areas, &flags.state)?,
-        drives: drives(&root, &areas),
+        drives: shares(&below),
         now: boot.since(&before),
         areas,
         boot,
@@ -83,23 +85,22 @@ fn sets(areas: &[SwapArea], state: &StateFlags) -> Result<Vec<Option<u64>>> {
     Ok(areas.iter().map(set_of).collect())
 }
 
-/// The drives below the areas, each once, and what they tell of their lives.
-fn drives(root: &Root, areas: &[SwapArea]) -> Vec<(String, Drive)> {
+/// The drives below an area, each once whatever paths lead to it, and what they tell of their lives.
+fn drives(root: &Root, area: &SwapArea) -> Vec<(String, Drive)> {
     let mut found: Vec<(String, Drive)> = Vec::new();
-    for area in areas.iter().filter(|area| !area.path.starts_with("/dev/zram")) {
-        let target = TargetIdentity::at(Path::new(&area.path))
-            .and_then(|identity| TargetFacts::trace(root, &identity));
-        for disk in target.iter().flat_map(|target| &target.disks) {
-            let Some(size_bytes) = disk.block.size_bytes.get() else { continue };
-            let smart = disk.nvme.as_ref().and_then(|nvme| nvme.admin.smart.value());
-            let drive = Drive {
-                size_bytes,
-                written_bytes: smart.map(|smart| smart.written_bytes),
-                used_percent: smart.map(|smart| smart.used_percent),
-            };
-            if found.iter().all(|(name, _)| name != disk.name()) {
-                found.push((disk.name().to_owned(), drive));
-            }
+    let target =
+        TargetIdentity::at(Path::new(&area.path)).and_then(|identity| TargetFacts::trace(root, &identity));
+    for disk in target.iter().flat_map(|target| &target.disks) {
+        let Some(size_bytes) = disk.block.size_bytes.get() else { continue };
+        let smart = disk.nvme.as_ref().and_then(|nvme| nvme.admin.smart.value());
+        let drive = Drive {
+            size_bytes,
+            written_bytes: smart.map(|smart| smart.written_bytes),
+            used_percent: smart.map(|smart| smart.used_percent),
+        };
+        let name = drive_name(disk.name());
+        if found.iter().all(|(known, _)| *known != name) {
+            found.push((name, drive));
         }
     }
     found
@@ -158,17 +159,16 @@ impl Seen {
         format!("some task waited for memory {some} of the time, all of them {full}")
     }
 
-    /// What a drive takes of what is swapped out: areas of one priority are filled in turn.
+    /// What a drive takes of what is swapped out.
     fn wear(&self) -> Vec<(String, String)> {
-        let share = self.drives.len().max(1) as f64;
         let periods = [
             ("now", self.now.written_bytes_a_day(self.watched_s)),
             ("since boot", self.boot.written_bytes_a_day(self.uptime_s)),
         ];
         let mut lines = Vec::new();
-        for (name, drive) in &self.drives {
-            for (when, bytes) in periods.iter().filter_map(|(when, bytes)| Some((when, (*bytes)? / share))) {
-                let told = Wear::of(bytes, drive).told(bytes);
+        for Share { name, drive, part, is_at_most } in &self.drives {
+            for (when, bytes) in periods.iter().filter_map(|(when, bytes)| Some((when, (*bytes)? * part))) {
+                let told = Wear::of(bytes, drive).told(bytes, *is_at_most);
                 lines.push((format!("Wear {name}"), format!("{told} (as {when})")));
             }
         }
@@ -198,15 +198,15 @@ impl Seen {
                 "written_bytes_per_day": counters.written_bytes_a_day(seconds),
             })
         };
-        let share = self.drives.len().max(1) as f64;
-        let drives = self.drives.iter().map(|(name, drive)| {
-            let bytes = self.boot.written_bytes_a_day(self.uptime_s).map(|bytes| bytes / share);
+        let drives = self.drives.iter().map(|Share { name, drive, part, is_at_most }| {
+            let bytes = self.boot.written_bytes_a_day(self.uptime_s).map(|bytes| bytes * part);
             let wear = bytes.map(|bytes| Wear::of(bytes, drive));
             json!({
                 "name": name, "size_bytes": drive.size_bytes,
                 "life_used_percent": drive.used_percent,
                 "drive_writes_per_day": wear.map(|wear| wear.drive_writes_a_day),
                 "years_left": wear.and_then(|wear| wear.years_left),
+                "is_at_most": is_at_most,
             })
         });
         json!({

@@ -1,6 +1,7 @@
 //! `overdrive tune status` and `undo`: what stands, and taking it back.
 
 use super::{driven, occasion, state_folder, value};
+use crate::cmd::audit::rooted;
 use crate::exit::{Ending, Refused, refuse};
 use crate::flags::{StatusFlags, UndoFlags};
 use crate::output;
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 /// Says which changes stand.
 pub(super) fn status(flags: &StatusFlags) -> Result<Ending> {
-    let folder = state_folder(&flags.state, &flags.root)?;
+    let folder = journal_folder(flags)?;
     let system = HostSystem::look(&flags.root, &folder).map_err(|error| Refused(error.to_string()))?;
     let Some(mut system) = system else {
         if flags.json {
@@ -59,6 +60,17 @@ pub(super) fn status(flags: &StatusFlags) -> Result<Ending> {
         output::print(&render::text::sections(&lines, output::text_options()))?;
     }
     Ok(if damage.is_empty() { Ending::Done } else { Ending::BadVerdict })
+}
+
+/// Where the journal is. The usual folder is there from the first change on; one that was named and is not
+/// there would read as if nothing had ever been changed.
+fn journal_folder(flags: &StatusFlags) -> Result<PathBuf> {
+    rooted(&flags.root)?;
+    if let Some(named) = flags.state.state.as_ref().filter(|named| !named.is_dir()) {
+        let named = named.display();
+        refuse!("--state {named}: no such directory; wanted the one that the changes were made with");
+    }
+    state_folder(&flags.state, &flags.root)
 }
 
 /// A change that stands, and what its path reads.
@@ -153,7 +165,7 @@ pub(super) fn undo(flags: &UndoFlags) -> Result<Ending> {
     };
     let root = &flags.status.root;
     let how = How { is_rehearsal: flags.dry_run, as_json: flags.status.json };
-    take_back(root, &state_folder(&flags.status.state, root)?, which, how)
+    take_back(root, &journal_folder(&flags.status)?, which, how)
 }
 
 /// How sets are taken back.
@@ -285,4 +297,32 @@ fn told(reversal: &Reversal, how: How) -> String {
         Undone::Gone => "its path or device is not there; try again when it is".to_owned(),
     };
     format!("{path}: {what}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::StateFlags;
+
+    #[test]
+    fn a_folder_that_was_named_and_is_not_there_is_no_unchanged_host() {
+        let flags = |root: &str, state: Option<&str>| StatusFlags {
+            root: PathBuf::from(root),
+            state: StateFlags { state: state.map(PathBuf::from) },
+            json: false,
+        };
+        for (flags, wanted) in [
+            (flags("/", Some("/nonexistent")), "--state /nonexistent: no such directory"),
+            (flags("/nonexistent", None), "--root /nonexistent: no such directory"),
+        ] {
+            let error = journal_folder(&flags).unwrap_err();
+            assert!(error.downcast_ref::<Refused>().is_some(), "{error}");
+            assert!(error.to_string().starts_with(wanted), "{error}");
+            let flags = UndoFlags { set: None, all: false, dry_run: true, status: flags };
+            assert!(undo(&flags).unwrap_err().to_string().starts_with(wanted));
+        }
+        let named = std::env::temp_dir();
+        assert_eq!(journal_folder(&flags("/", named.to_str())).unwrap(), named);
+        assert!(journal_folder(&flags("/", None)).is_ok(), "the usual folder may be missing");
+    }
 }
