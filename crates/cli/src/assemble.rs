@@ -14,6 +14,7 @@ use crate::exit::Ending;
 use crate::guide::Planned;
 use crate::open_target::OpenTarget;
 use crate::self_test::SelfTest;
+use overdrive_hist::Histogram;
 use overdrive_host::facts::block::DiskStats;
 use overdrive_host::facts::{FactRow, FactState, HostFacts};
 use overdrive_host::finding as host;
@@ -352,7 +353,7 @@ fn workload(measured: &Measured<'_>) -> wire::Workload {
             steady: outcome.steady.map(detail::steady),
         },
         verdict: None,
-        notes: planned.notes.clone(),
+        notes: notes(planned, outcome),
     }
 }
 
@@ -426,9 +427,33 @@ fn direction(tally: &Tally, outcome: &Outcome, further: &[f64]) -> Option<wire::
         bytes: tally.bytes,
         iops: outcome.per_second(tally.ios),
         bytes_per_s: outcome.per_second(tally.bytes),
-        latency: latency(&tally.latency)?,
+        latency: latency(&tally.latency).or_else(|| (tally.ios > 0).then(|| unknown(&tally.latency)))?,
         response: tally.response.as_ref().and_then(latency),
     })
+}
+
+/// The latency of I/Os that finished in the measured time though none of them started in it.
+fn unknown(nothing: &Histogram) -> wire::Latency {
+    wire::Latency {
+        mean_ns: 0.0,
+        min_ns: 0,
+        max_ns: 0,
+        stddev_ns: None,
+        percentiles: Vec::new(),
+        histogram: nothing.encode_v2_base64(),
+    }
+}
+
+/// What must be said of a workload besides what was planned.
+fn notes(planned: &Planned, outcome: &Outcome) -> Vec<String> {
+    let tallies = [&outcome.read, &outcome.write, &outcome.trim];
+    let none_known = tallies.iter().any(|tally| tally.ios > 0 && tally.latency.count() == 0);
+    let told = none_known.then(|| {
+        "no I/O that started in the measured time finished: rates are of those that had started before, and no \
+         latency is known"
+            .to_owned()
+    });
+    planned.notes.iter().cloned().chain(told).collect()
 }
 
 fn series(outcome: &Outcome) -> Vec<wire::Slice> {
@@ -450,6 +475,31 @@ fn series(outcome: &Outcome) -> Vec<wire::Slice> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_done_counts_also_when_no_latency_is_known() {
+        use overdrive_io::engine::sim::SimSpec;
+        use overdrive_io::run::{Setting, run};
+        use overdrive_io::target::Target;
+        let target = Target::simulated(SimSpec::default());
+        let engine = overdrive_io::engine::EngineKind::Sim(SimSpec::default());
+        let spec = io::JobSpec { engine, number_ios: Some(10), ..io::JobSpec::default() };
+        let setting = Setting {
+            cpus: Vec::new(),
+            clock: overdrive_sys::clock::Clock::calibrate(Duration::from_millis(2)),
+            stop: std::sync::Arc::default(),
+            live: false,
+        };
+        let job = spec.check(target.size()).unwrap();
+        let outcome = run(&job, &[target], &setting, |_, _| ()).unwrap();
+        let known = direction(&outcome.read, &outcome, &[]).unwrap();
+        assert!(known.ios == 10 && known.latency.mean_ns > 0.0);
+        let tally = Tally { latency: Histogram::new(), ..outcome.read.clone() };
+        let unknown = direction(&tally, &outcome, &[]).unwrap();
+        assert_eq!((unknown.ios, unknown.bytes, unknown.iops), (10, 40_960, known.iops));
+        assert!(unknown.latency.percentiles.is_empty() && unknown.latency.max_ns == 0);
+        assert_eq!(direction(&outcome.write, &outcome, &[]), None, "none was done");
+    }
 
     #[test]
     fn a_stopped_fill_is_not_told_as_written() {

@@ -194,14 +194,20 @@ pub fn run(
         drive::Drive { spec, clock, start, window, first, stream, stop, done: &done }.run(connections)
     };
     let parts = side_by_side(connections, spec.threads, &part, &done, tick)?;
-    let mut measured = Measured { window_ns: window.as_nanos() as u64, ..Measured::default() };
+    Ok(together(parts, window))
+}
+
+/// The parts of one run.
+fn together(parts: Vec<Measured>, window: Duration) -> Measured {
+    // A run that was cut short is as long as its longest part.
+    let longest = parts.iter().map(|part| part.window_ns).max();
+    let window_ns = longest.unwrap_or(window.as_nanos() as u64);
+    let mut measured = Measured { window_ns, ..Measured::default() };
     for mut one in parts {
         measured.served.append(&mut one.served);
-        // A run that was cut short is as long as its longest part.
-        measured.window_ns = measured.window_ns.min(one.window_ns);
         measured.join(&one);
     }
-    Ok(measured)
+    measured
 }
 
 /// Stores every record in every instance.

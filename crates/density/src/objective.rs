@@ -1,6 +1,6 @@
 //! What the latency must be, and where it is not.
 
-use overdrive_base::time::{format_ns, parse_duration};
+use overdrive_base::time::{format_ns, parse_latency};
 use overdrive_hist::Histogram;
 use std::fmt;
 use std::str::FromStr;
@@ -157,7 +157,7 @@ impl FromStr for Objective {
         let limit = |part: &str| {
             let (figure, limit) = part.split_once('=').ok_or_else(|| fail(format!("'{part}' has no '='")))?;
             let figure: Figure = figure.trim().parse().map_err(&fail)?;
-            let limit = parse_duration(limit.trim()).map_err(|error| fail(error.to_string()))?;
+            let limit = parse_latency(limit.trim()).map_err(|error| fail(error.to_string()))?;
             let ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
             if ns == 0 { Err(fail(format!("a limit of 0 for {figure}"))) } else { Ok((figure, ns)) }
         };
@@ -179,6 +179,8 @@ mod tests {
         for text in ["", "avg", "avg=", "p0=1us", "p100=1us", "p=1us", "q99=1us", "avg=0us", "avg=50us,"] {
             assert!(text.parse::<Objective>().is_err(), "{text}");
         }
+        let error = "avg=50us,p99=300".parse::<Objective>().unwrap_err().to_string();
+        assert!(error.contains("'300' has no unit; wanted a unit, such as 300us"), "{error}");
     }
 
     #[test]

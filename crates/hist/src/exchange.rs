@@ -1,8 +1,9 @@
 //! The histogram in the HdrHistogram V2 format, base64, as the record stores it and other tools read it.
 //!
-//! Each of our buckets is written as its middle value. At three significant digits HdrHistogram's own
-//! buckets are eight times finer than ours and nest inside them, so a round trip lands every count in the
-//! bucket it came from. Minimum and maximum go along as values of their own and come back within 0.1 %.
+//! Each of our buckets is written as its middle value, except for one count of the smallest and one of the
+//! largest value, which go along as they are. At three significant digits HdrHistogram's own buckets are
+//! eight times finer than ours and nest inside them, so a round trip lands every count in the bucket it came
+//! from, and minimum and maximum come back at most 0.1 % larger.
 
 use crate::{Bucket, Histogram};
 use base64::Engine;
@@ -48,8 +49,14 @@ impl Histogram {
         let mut hdr = Hdr::new_with_bounds(1, highest, 3).ok()?;
         for bucket in self.buckets() {
             // The format's counts are signed. No run reaches them, but a forged text may.
-            let count = bucket.count.min(i64::MAX as u64);
-            hdr.record_n(self.representative(bucket).min(highest), count).ok()?;
+            let mut left = bucket.count.min(i64::MAX as u64);
+            for extreme in [self.max, self.min] {
+                if left > 0 && (bucket.low..=bucket.high).contains(&extreme) {
+                    hdr.record(extreme.min(highest)).ok()?;
+                    left -= 1;
+                }
+            }
+            hdr.record_n(self.representative(bucket).min(highest), left).ok()?;
         }
         Some(hdr)
     }

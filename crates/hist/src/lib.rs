@@ -25,6 +25,10 @@ const BUCKETS: usize = SUB * (64 - SUB_BITS as usize + 1);
 /// The largest relative error of a quantile: the width of a bucket over its lower edge.
 pub const MAX_RELATIVE_ERROR: f64 = 1.0 / SUB as f64;
 
+/// What a share of a hundred and its product with a count may be off by. Smaller than one in any count that a
+/// run reaches, so the share 1 still has the last rank.
+const ROUNDING: f64 = 4.0 * f64::EPSILON;
+
 /// Counts of latencies in nanoseconds, about 58 KiB whatever is recorded.
 #[derive(Clone)]
 pub struct Histogram {
@@ -141,7 +145,8 @@ impl Histogram {
     /// The true one is the smallest recorded value with at least a share `q` of all values at or below it.
     #[must_use]
     pub fn value_at(&self, q: f64) -> Option<u64> {
-        let rank = (q.clamp(0.0, 1.0) * self.count as f64).ceil() as u64;
+        // 99.9 / 100.0 is a little above 0.999: a whole rank is not to become the next one by that.
+        let rank = (q.clamp(0.0, 1.0) * self.count as f64 * (1.0 - ROUNDING)).ceil() as u64;
         self.value_at_rank(rank.max(1))
     }
 

@@ -143,6 +143,8 @@ pub struct Region {
 pub struct JobSpec {
     /// Reads, writes, a mix, or trims.
     pub operation: Operation,
+    /// Of a mix, so many operations in a million read: where a whole per cent is too coarse.
+    pub read_share_ppm: Option<u32>,
     /// Random or sequential offsets.
     pub access: Access,
     /// Which blocks random offsets prefer.
@@ -247,6 +249,17 @@ impl JobSpec {
         (Region { offset, bytes: self.size.map_or(rest, |size| size.min(rest)) }, 1)
     }
 
+    /// How many of a million operations read, for a mix.
+    pub(crate) fn reads_ppm(&self) -> u32 {
+        match self.operation {
+            Operation::Mixed { read_percent } => {
+                self.read_share_ppm.unwrap_or(u32::from(read_percent) * 10_000)
+            }
+            Operation::Read => 1_000_000,
+            Operation::Write | Operation::Trim => 0,
+        }
+    }
+
     /// The largest block of the job.
     #[must_use]
     pub fn largest_block(&self) -> u64 {
@@ -280,6 +293,7 @@ impl Default for JobSpec {
     fn default() -> Self {
         Self {
             operation: Operation::Read,
+            read_share_ppm: None,
             access: Access::Sequential,
             distribution: Distribution::Uniform,
             random_percent: 100,
@@ -441,6 +455,10 @@ pub(crate) mod tests {
         };
         assert!(watched(spec().engine).contains("virtual time"));
         assert!(watched(EngineKind::Psync).contains("two intervals"));
+        let mut both = JobSpec { steady: Some(steady), engine: EngineKind::Psync, ..spec() };
+        (both.operation, both.random_map, both.verify) =
+            (Operation::Write, true, Some(Verify::WriteThenRead));
+        assert!(both.check(size).unwrap_err().to_string().contains("a steady state and verify"));
         assert!(spec().check(size).is_ok());
         assert_eq!(spec().check(100), Err(JobError::TargetTooSmall { size: 100, wanted: 4096 }));
     }

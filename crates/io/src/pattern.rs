@@ -39,6 +39,8 @@ pub struct Place {
 #[derive(Debug, Clone)]
 pub struct Pattern {
     operation: Operation,
+    /// Of a mix, so many in a million read.
+    reads_ppm: u64,
     sizes: Sizes,
     order: Order,
     /// What offsets count from, in bytes.
@@ -138,6 +140,7 @@ impl Pattern {
         let number = if shares == 1 { 0 } else { place.number };
         Self {
             operation: job.operation,
+            reads_ppm: job.reads_ppm().into(),
             sizes: Sizes::new(job.block_size, &job.size_mix),
             order,
             start: region.offset + first * u64::from(number),
@@ -169,7 +172,8 @@ impl Pattern {
             self.left.ios = self.left.ios.min(starts);
         }
         if let Order::Sequential { bytes, gap, .. } = self.order {
-            self.left.ios = self.left.ios.min(bytes.div_ceil(u64::from(self.sizes.usual) + gap));
+            let step = (u64::from(self.sizes.usual) + gap).next_multiple_of(self.align);
+            self.left.ios = self.left.ios.min(bytes.div_ceil(step));
         }
     }
 
@@ -211,9 +215,7 @@ impl Pattern {
             Operation::Read => Direction::Read,
             Operation::Write => Direction::Write,
             Operation::Trim => Direction::Trim,
-            Operation::Mixed { read_percent } if self.rng.below(100) < u64::from(read_percent) => {
-                Direction::Read
-            }
+            Operation::Mixed { .. } if self.rng.below(1_000_000) < self.reads_ppm => Direction::Read,
             Operation::Mixed { .. } => Direction::Write,
         };
         let within = match &mut self.order {
@@ -392,6 +394,30 @@ mod tests {
         let mut pattern = pattern(1 << 30, 0, 1, |job| job.operation = Operation::Mixed { read_percent: 70 });
         let reads = (0..100_000).filter(|_| pattern.next_io().unwrap().direction == Direction::Read).count();
         assert!((69_000..71_000).contains(&reads), "{reads}");
+    }
+
+    #[test]
+    fn a_mix_may_be_finer_than_a_per_cent() {
+        let mut pattern = pattern(1 << 30, 0, 1, |job| {
+            (job.operation, job.read_share_ppm) = (Operation::Mixed { read_percent: 99 }, Some(996_000));
+        });
+        let writes =
+            (0..100_000).filter(|_| pattern.next_io().unwrap().direction == Direction::Write).count();
+        assert!((320..480).contains(&writes), "{writes}");
+    }
+
+    #[test]
+    fn one_pass_has_as_many_operations_as_aligned_steps() {
+        for (align, stride, count) in [(4096, 0, 8), (8192, 0, 4), (8192, 4096, 4), (8192, 8192, 2)] {
+            let mut pattern = pattern(8 * 4096, 0, 1, |job| {
+                (job.access, job.block_align, job.stride) = (Access::Sequential, Some(align), stride);
+            });
+            pattern.limit_to_one_pass();
+            let mut all: Vec<u64> = std::iter::from_fn(|| pattern.next_io()).map(|io| io.offset).collect();
+            assert_eq!(all.len(), count, "alignment {align}, stride {stride}: {all:?}");
+            all.dedup();
+            assert!(all.len() == count && all.is_sorted(), "no block twice: {all:?}");
+        }
     }
 
     #[test]

@@ -185,8 +185,10 @@ pub fn run_together(
             .map_err(|error| system("starting a worker thread", &error))?;
     }
     drop(sender);
-    let outcomes = collect(&receiver, tasks, setting, |elapsed| {
-        watched.iter_mut().for_each(|watched| watched.look(elapsed));
+    let outcomes = collect(&receiver, tasks, setting, |elapsed, left| {
+        // A job that is over does nothing, which is as steady as can be.
+        let running = watched.iter_mut().zip(left).filter(|(_, left)| **left > 0);
+        running.for_each(|(watched, _)| watched.look(elapsed));
         watch(elapsed, &Glance { watched: &watched });
     })?;
     let sum = |((workers, task), watched): ((_, &Task), Watched)| {
@@ -402,35 +404,35 @@ fn system(step: &'static str, error: &std::io::Error) -> RunError {
 /// What a worker reports, with the index of its task.
 type Report = (usize, Result<Option<WorkerOutcome>, RunError>);
 
-/// Waits for all workers, calling `watch` meanwhile; their outcomes by task.
+/// Waits for all workers, meanwhile calling `watch` with how many workers of each task are still at it; their
+/// outcomes by task.
 fn collect(
     receiver: &Receiver<Report>,
     tasks: &[Task],
     setting: &Setting,
-    mut watch: impl FnMut(Duration),
+    mut watch: impl FnMut(Duration, &[usize]),
 ) -> Result<Vec<Vec<WorkerOutcome>>, RunError> {
     let start = Instant::now();
     let length = |task: &Task| task.job.start_delay + task.job.warmup + task.job.runtime + task.job.cooldown;
     let longest = tasks.iter().map(length).max();
     let mut deadline = start + longest.unwrap_or_default() + GRACE;
-    let workers: usize = tasks.iter().map(|task| task.job.workers as usize).sum();
     // Virtual time may take longer than real time, and reading back takes as long as it takes.
     let endless =
         tasks.iter().any(|task| matches!(task.job.engine, EngineKind::Sim(_)) || task.job.verify.is_some());
     let mut stopping = false;
     let mut outcomes: Vec<Vec<WorkerOutcome>> = tasks.iter().map(|_| Vec::new()).collect();
-    let mut heard_of = 0;
+    let mut left: Vec<usize> = tasks.iter().map(|task| task.job.workers as usize).collect();
     let mut error = None;
-    while heard_of < workers {
+    while left.iter().any(|&left| left > 0) {
         match receiver.recv_timeout(WATCH_INTERVAL) {
             Ok((task, report)) => {
-                heard_of += 1;
+                left[task] -= 1;
                 match report {
                     Ok(outcome) => outcomes[task].extend(outcome),
                     Err(this) => error = error.or(Some(this)),
                 }
             }
-            Err(RecvTimeoutError::Timeout) => watch(start.elapsed()),
+            Err(RecvTimeoutError::Timeout) => watch(start.elapsed(), &left),
             Err(RecvTimeoutError::Disconnected) => break,
         }
         if !stopping && setting.stop.load(Ordering::Relaxed) {
@@ -438,7 +440,7 @@ fn collect(
             deadline = Instant::now() + GRACE;
         }
         if Instant::now() > deadline && !endless {
-            return Err(RunError::Stuck { workers: workers - heard_of });
+            return Err(RunError::Stuck { workers: left.iter().sum() });
         }
     }
     match error {

@@ -6,6 +6,7 @@
 //! answer is known.
 
 use crate::outcome::Outcome;
+use overdrive_base::time::{DurationError, parse_latency};
 use overdrive_hist::{Estimate, Histogram};
 use thiserror::Error;
 
@@ -20,21 +21,27 @@ pub struct Objective {
 
 /// A text that is no objective.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("'{0}': wanted pPERCENTILE=TIME, as in p99.9=200us")]
-pub struct ObjectiveError(String);
+pub enum ObjectiveError {
+    /// Not a percentile and a time.
+    #[error("'{0}': wanted pPERCENTILE=TIME, as in p99.9=200us")]
+    Form(String),
+    /// The time cannot be read, or has no unit.
+    #[error("'{0}': {1}")]
+    Limit(String, DurationError),
+}
 
 impl std::str::FromStr for Objective {
     type Err = ObjectiveError;
 
     fn from_str(text: &str) -> Result<Self, ObjectiveError> {
-        let read = || {
-            let (percentile, limit) = text.strip_prefix('p')?.split_once('=')?;
-            let percentile: f64 = percentile.parse().ok().filter(|p| (1.0..100.0).contains(p))?;
-            let limit = overdrive_base::time::parse_duration(limit).ok()?;
-            let limit_ns = u64::try_from(limit.as_nanos()).ok().filter(|&ns| ns > 0)?;
-            Some(Self { percentile, limit_ns })
-        };
-        read().ok_or_else(|| ObjectiveError(text.to_owned()))
+        let form = || ObjectiveError::Form(text.to_owned());
+        let (percentile, limit) =
+            text.strip_prefix('p').and_then(|rest| rest.split_once('=')).ok_or_else(form)?;
+        let percentile: f64 =
+            percentile.parse().ok().filter(|p| (1.0..100.0).contains(p)).ok_or_else(form)?;
+        let limit = parse_latency(limit).map_err(|error| ObjectiveError::Limit(text.to_owned(), error))?;
+        let limit_ns = u64::try_from(limit.as_nanos()).ok().filter(|&ns| ns > 0).ok_or_else(form)?;
+        Ok(Self { percentile, limit_ns })
     }
 }
 

@@ -105,7 +105,7 @@ pub(crate) fn work<E: Engine>(engine: E, pattern: Pattern, assignment: &Assignme
     let end = pump.engine.now();
     let after = Reading::take(assignment.cpu);
     pump.drain();
-    pump.count_unstarted(due_end);
+    pump.count_unstarted(end.min(due_end));
     pump.cool_down(assignment);
     if let Some(replay) = replay {
         pump.read_back(replay, assignment);
@@ -150,7 +150,7 @@ struct Pump<E> {
     /// Whether the log or the governor hears of each operation.
     watched: bool,
     done: Vec<Completion>,
-    /// Operations due at or after this tick are recorded.
+    /// Operations started at or after this tick are recorded.
     measuring_from: u64,
     slice_ticks: u64,
     slice_end: u64,
@@ -271,6 +271,9 @@ impl<E: Engine> Pump<E> {
         self.measuring_from = start;
         self.slice_end = start.saturating_add(self.slice_ticks);
         self.series.push(Slice::default());
+        if let Some(governor) = &mut self.governor {
+            governor.begin(start);
+        }
         if self.checker.is_none() {
             self.pattern.count_from_here();
             self.over = self.governor.as_ref().is_some_and(Governor::is_done);
@@ -442,7 +445,8 @@ impl<E: Engine> Pump<E> {
         self.drain();
     }
 
-    /// Counts what was due before `end` and never started.
+    /// Counts what was due before `end` and never started, however it ended. A job that has had all it asked
+    /// for owes nothing more.
     fn count_unstarted(&mut self, end: u64) {
         if self.pattern.owes_sync() {
             // That arrival's write was started.
@@ -451,7 +455,6 @@ impl<E: Engine> Pump<E> {
         while let Due::Scheduled { next: Some(next), .. } = self.due
             && next < end
             && !self.over
-            && self.ended == Ended::TimeUp
         {
             self.unstarted += 1;
             self.due.advance();
@@ -494,7 +497,9 @@ impl<E: Engine> Pump<E> {
             self.look_at(completion.slot, now);
         }
         let tally = &mut self.tallies[io.direction as usize];
-        if intended >= self.measuring_from {
+        // Its start decides, on a schedule too: what an overload started late was due earlier, maybe in the
+        // warm-up, and its user has waited since then.
+        if tick >= self.measuring_from {
             tally.latency.record(latency_ns);
             if self.watched {
                 self.tell(tick, now, latency_ns, io);

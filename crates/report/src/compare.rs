@@ -33,6 +33,15 @@ pub struct Comparison {
     pub unmatched: Vec<String>,
 }
 
+impl Comparison {
+    /// Whether any figure of the later record is worse, and by more than noise.
+    #[must_use]
+    pub fn is_worse(&self) -> bool {
+        let mut changes = self.workloads.iter().flat_map(|workload| &workload.changes);
+        changes.any(|change| change.meaning == Meaning::Worse)
+    }
+}
+
 /// What changed in one workload.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkloadChange {
@@ -467,6 +476,7 @@ mod tests {
         let id = &after.workloads[0].id;
         assert_eq!(figure(&comparison, id, "read 99 %").meaning, Meaning::Same);
         assert_eq!(figure(&comparison, id, "read response 99 %").meaning, Meaning::Worse);
+        assert!(comparison.is_worse() && !compare(&after, &before).is_worse());
         let names: Vec<String> = comparison.workloads[0].lines().into_iter().map(|line| line.name).collect();
         assert_eq!(names, ["", "response"]);
     }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 /// The schema this crate writes.
 pub const SCHEMA: &str = "overdrive.density/1";
 const FAMILY: &str = "overdrive.density/";
+const WANTED: &str = "a density.json (overdrive.density/1)";
 
 /// One run: how many instances each backing holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -262,11 +263,11 @@ impl DensityRecord {
     pub fn from_json(text: &str) -> Result<Self, RecordError> {
         match schema_of(text) {
             Some(schema) if schema == SCHEMA => Ok(serde_json::from_str(text)?),
-            Some(schema) if schema.starts_with(FAMILY) => Err(RecordError::Newer { found: schema }),
-            found => {
-                let found = found.unwrap_or_else(|| "none".to_owned());
-                Err(RecordError::Foreign { found })
+            Some(schema) if schema.starts_with(FAMILY) => {
+                Err(RecordError::Newer { found: schema, known: SCHEMA })
             }
+            Some(found) => Err(RecordError::Foreign { found, wanted: WANTED }),
+            None => Err(RecordError::Nameless { wanted: WANTED }),
         }
     }
 

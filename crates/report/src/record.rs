@@ -30,26 +30,37 @@ use thiserror::Error;
 pub const SCHEMA: &str = "overdrive.record/1";
 const SCHEMA_FAMILY: &str = "overdrive.record/";
 const SCHEMA_VERSION: u32 = 1;
+const WANTED: &str = "a record.json (overdrive.record/1)";
 
 /// A text that is not a record this crate can read.
 #[derive(Debug, Error)]
 pub enum RecordError {
     /// The text is not JSON, or a field is missing or of the wrong type.
-    #[error("not an Overdrive record: {0}; wanted JSON of schema {SCHEMA}")]
+    #[error("not an Overdrive record: {0}; wanted JSON as Overdrive writes it")]
     Malformed(#[from] serde_json::Error),
-    /// The JSON names a schema of another family, or none.
-    #[error("not an Overdrive record: its schema is '{found}'; wanted {SCHEMA}")]
+    /// The JSON names no schema.
+    #[error("not an Overdrive record: it names no schema; wanted {wanted}")]
+    Nameless {
+        /// The file and schema that were wanted.
+        wanted: &'static str,
+    },
+    /// The JSON names a schema of another family.
+    #[error("a record of {found}; wanted {wanted}")]
     Foreign {
-        /// The schema the document names, or `none`.
+        /// The schema the document names.
         found: String,
+        /// The file and schema that were wanted.
+        wanted: &'static str,
     },
     /// The record was written by a newer Overdrive.
     #[error(
-        "the record has schema {found}, newer than {SCHEMA}: read it with the Overdrive that wrote it, or a later one"
+        "the record has schema {found}, newer than {known}: read it with the Overdrive that wrote it, or a later one"
     )]
     Newer {
         /// The schema the document names.
         found: String,
+        /// The newest one that is known here.
+        known: &'static str,
     },
 }
 
@@ -157,13 +168,14 @@ impl Record {
 }
 
 fn check_schema(found: Option<&str>) -> Result<(), RecordError> {
-    let foreign = || RecordError::Foreign { found: found.unwrap_or("none").to_owned() };
-    let text = found.ok_or_else(foreign)?;
+    let text = found.ok_or(RecordError::Nameless { wanted: WANTED })?;
     let version = text.strip_prefix(SCHEMA_FAMILY).and_then(|version| version.parse::<u32>().ok());
     match version {
         Some(SCHEMA_VERSION) => Ok(()),
-        Some(version) if version > SCHEMA_VERSION => Err(RecordError::Newer { found: text.to_owned() }),
-        _ => Err(foreign()),
+        Some(version) if version > SCHEMA_VERSION => {
+            Err(RecordError::Newer { found: text.to_owned(), known: SCHEMA })
+        }
+        _ => Err(RecordError::Foreign { found: text.to_owned(), wanted: WANTED }),
     }
 }
 

@@ -279,15 +279,21 @@ pub(crate) fn drive(record: &Record) -> String {
 /// What was done to the target before measuring, in one line.
 pub(crate) fn preconditioning(record: &Record) -> String {
     let prepared = &record.preconditioning;
+    let size = overdrive_base::size::format_size;
+    let part =
+        prepared.bytes_written.filter(|&bytes| bytes > 0 && prepared.kind == PreconditioningKind::None);
     let mut line = match prepared.kind {
+        PreconditioningKind::None if part.is_some() => "written in part",
         PreconditioningKind::Written => "written in full before reading",
         PreconditioningKind::AlreadyWritten => "found written in full",
         PreconditioningKind::Sampled => "not written; blocks were sampled",
         PreconditioningKind::None => "nothing was done",
     }
     .to_owned();
-    if let Some(bytes) = prepared.bytes_written {
-        line += &format!(", {}", overdrive_base::size::format_size(bytes));
+    if let Some(bytes) = part {
+        line += &format!(": {} of {}", size(bytes), size(record.target.size_bytes));
+    } else if let Some(bytes) = prepared.bytes_written {
+        line += &format!(", {}", size(bytes));
     }
     if let Some(elapsed_s) = prepared.elapsed_s {
         line += &format!(" in {elapsed_s:.1} s");
@@ -353,6 +359,18 @@ mod tests {
             (ratio(1.0), ratio(0.161), ratio(4.2)),
             ("1.00×".to_owned(), "0.16×".to_owned(), "4.20×".to_owned())
         );
+    }
+
+    #[test]
+    fn a_target_that_was_written_in_part_is_no_untouched_one() {
+        let mut record = crate::fixtures::interrupted();
+        record.preconditioning.kind = PreconditioningKind::None;
+        record.preconditioning.bytes_written = Some(3 << 30);
+        record.preconditioning.never_written_percent = Some(25.0);
+        let line = preconditioning(&record);
+        assert!(line.starts_with("written in part: 3 GiB of 4 GiB in 3.4 s, 25 % never written"), "{line}");
+        record.preconditioning.bytes_written = Some(0);
+        assert!(preconditioning(&record).starts_with("nothing was done, 0 B in"));
     }
 
     #[test]

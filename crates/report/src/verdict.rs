@@ -7,7 +7,7 @@
 
 mod warnings;
 
-use crate::record::{Confidence, Cpu, Fact, Limit, Record, Verdict, Workload};
+use crate::record::{Confidence, Cpu, Fact, Limit, Record, Schedule, Verdict, Workload};
 use crate::show;
 
 /// A hypervisor that takes this share of the workers' CPUs also sets their pace.
@@ -32,6 +32,9 @@ const CPU_BUSY_PERCENT: f64 = 90.0;
 const CPU_SURE_PERCENT: f64 = 97.0;
 /// More IOPS than this from more depth is a gain; less is what repeated runs differ by.
 const DEPTH_GAIN: f64 = 0.10;
+/// With less of the asked rate done the schedule was not kept, unless starts were hardly late: arrivals drawn
+/// at random are not as many in every run.
+const RATE_SHARE: f64 = 0.95;
 /// With fewer of the asked I/Os in flight, the submitting side and not the device was waited for.
 const IN_FLIGHT_SHARE: f64 = 0.75;
 
@@ -93,25 +96,42 @@ fn nothing_done(case: &Case<'_>) -> Ruling {
     Limits(Limit::Unknown, Confidence::Sure, "No I/O completed, so there is nothing to judge.".to_owned())
 }
 
-/// An open loop whose arrivals were all started, or a pause between I/Os, sets the rate itself.
+/// An open loop that kept its schedule, or a pause between I/Os, sets the rate itself.
 fn pace(case: &Case<'_>) -> Ruling {
     if let Some(schedule) = &case.workload.outcome.schedule {
-        let late = show::ns(schedule.slip_p99_ns as f64);
-        return match schedule.unstarted {
-            0 => {
-                let evidence = format!(
-                    "Every arrival was started, 99 % of them at most {late} late: the schedule set the rate."
-                );
-                Limits(Limit::Pace, Confidence::Sure, evidence)
-            }
-            unstarted => RuledOut(format!("{} arrivals were never started.", show::grouped(unstarted))),
-        };
+        return schedule_kept(case.workload, schedule);
     }
     let pause = case.workload.job.detail.as_ref().and_then(|detail| detail.think_time_ns);
     pause.map_or(Silent, |pause| {
         let evidence = format!("Workers paused for {} between I/Os, as asked.", show::ns(pause as f64));
         Limits(Limit::Pace, Confidence::Likely, evidence)
     })
+}
+
+fn schedule_kept(workload: &Workload, schedule: &Schedule) -> Ruling {
+    let (job, outcome) = (&workload.job, &workload.outcome);
+    let late = show::ns(schedule.slip_p99_ns as f64);
+    // One that falls due just as its worker ends says nothing of the target.
+    if schedule.unstarted > u64::from(job.workers) {
+        return RuledOut(format!("{} arrivals were never started.", show::grouped(schedule.unstarted)));
+    }
+    // A job of so many I/Os starts them all, however late.
+    let rate = job.detail.as_ref().and_then(|detail| detail.rate_per_worker);
+    let asked = rate.map(|rate| rate * f64::from(job.workers));
+    let in_time = schedule.slip_p99_ns as f64 <= (1.0 - RATE_SHARE) * outcome.elapsed_s * 1e9;
+    if !in_time && asked.is_none_or(|asked| outcome.iops < RATE_SHARE * asked) {
+        let asked = asked.map_or(String::new(), |asked| format!(" of {} asked for", show::count(asked)));
+        return RuledOut(format!(
+            "{} IOPS{asked} were done, 99 % of them up to {late} late: the schedule was not kept.",
+            show::count(outcome.iops)
+        ));
+    }
+    let started = match schedule.unstarted {
+        0 => "Every arrival was started".to_owned(),
+        few => format!("All arrivals but {few} were started"),
+    };
+    let evidence = format!("{started}, 99 % of them at most {late} late: the schedule set the rate.");
+    Limits(Limit::Pace, Confidence::Sure, evidence)
 }
 
 fn stolen_time(case: &Case<'_>) -> Ruling {
@@ -299,8 +319,19 @@ fn against_shallower(workload: &Workload, shallower: &Workload) -> Ruling {
 }
 
 fn device(case: &Case<'_>) -> Ruling {
-    let (asked, mean) = (case.workload.job.queue_depth_total, case.workload.outcome.in_flight_mean);
+    let (job, outcome) = (&case.workload.job, &case.workload.outcome);
+    let mean = outcome.in_flight_mean;
+    if mean <= 0.0 || job.detail.as_ref().is_some_and(|detail| detail.low_water.is_some()) {
+        // No latency is known, or the queue was to run low before it was filled again.
+        return Silent;
+    }
+    let found = outcome.depth_found.as_ref().map(|found| found.depth_max.saturating_mul(job.workers));
+    let asked = found.unwrap_or(job.queue_depth_total);
     let share = mean / f64::from(asked.max(1));
+    if found.is_some() && share < IN_FLIGHT_SHARE {
+        // The lower depths that a search tries first are in the mean too.
+        return Silent;
+    }
     let evidence = format!("On average {mean:.1} of {asked} I/Os were in flight");
     if share < IN_FLIGHT_SHARE {
         let evidence =

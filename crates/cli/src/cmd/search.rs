@@ -193,7 +193,9 @@ impl Search<'_> {
             }
             let share = |at: u32| f64::from(at) / f64::from(side);
             let (read, write) = (reads * share(column), writes * share(row));
-            let spec = self.at_rate(mix(read, write), read + write);
+            let mut spec = self.at_rate(mix(read, write), read + write);
+            // To the per cent some loads would be others than they are called.
+            spec.read_share_ppm = Some((1e6 * read / (read + write)).round() as u32);
             let (_, outcome) = self.step(spec, &format!("{read:.0} reads, {write:.0} writes a second"))?;
             if self.ended(&outcome) {
                 self.reason = "It ended before the surface was whole.".to_owned();
@@ -287,7 +289,7 @@ impl Search<'_> {
     }
 }
 
-/// Reads and writes in this proportion, to the per cent.
+/// Reads and writes in this proportion, to the per cent and never without either.
 fn mix(read: f64, write: f64) -> Operation {
     let percent = (100.0 * read / (read + write)).round();
     match (read > 0.0, write > 0.0) {

@@ -202,6 +202,22 @@ fn what_is_wrong_is_counted_or_told() {
 }
 
 #[test]
+fn a_run_is_as_long_as_its_longest_part() {
+    let part = |window_ns, answered_in_window| Measured {
+        served: vec![Served { due: answered_in_window, ..Served::default() }],
+        window_ns,
+        answered_in_window,
+        ..Measured::default()
+    };
+    // One thread fell behind and gave up after a second; the other went on.
+    let measured =
+        together(vec![part(1_000_000_000, 100), part(10_000_000_000, 1000)], Duration::from_secs(10));
+    assert_eq!((measured.window_ns, measured.served.len()), (10_000_000_000, 2));
+    assert!((measured.answered_per_s() - 110.0).abs() < 1e-9);
+    assert_eq!(together(Vec::new(), Duration::from_secs(1)).window_ns, 1_000_000_000);
+}
+
+#[test]
 fn a_wish_to_stop_is_heard() {
     let (_fake, connection) = Fake::start(Manner::default());
     let (mut connections, start) = ([connection], Instant::now());

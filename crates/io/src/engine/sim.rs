@@ -12,7 +12,7 @@ use crate::pattern::{Io, Place};
 use overdrive_base::fault::{Fault, FaultPlan};
 use overdrive_base::rng::Rng;
 use overdrive_base::size::{GIB, parse_size};
-use overdrive_base::time::parse_duration;
+use overdrive_base::time::parse_latency;
 use overdrive_sys::Errno;
 use overdrive_sys::clock::Clock;
 use std::cmp::Reverse;
@@ -128,7 +128,7 @@ fn nanoseconds(text: &str) -> Result<u64, String> {
 
 /// At most an hour, so that no sum overflows.
 fn any_nanoseconds(text: &str) -> Result<u64, String> {
-    let duration = parse_duration(text).map_err(|error| error.to_string())?;
+    let duration = parse_latency(text).map_err(|error| error.to_string())?;
     let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     if ns > 3_600_000_000_000 { Err("over 1h".to_owned()) } else { Ok(ns) }
 }
@@ -288,6 +288,9 @@ mod tests {
             let error = SimSpec::parse(text).unwrap().unwrap_err().to_string();
             assert!(error.contains("wanted sim"), "{error}");
         }
+        let error = SimSpec::parse("sim:read=80").unwrap().unwrap_err().to_string();
+        assert!(error.contains("wanted a unit, such as 80us"), "{error}");
+        assert_eq!(SimSpec::parse("sim:per_kib=0"), SimSpec::parse("sim:per_kib=0ns"), "nothing has no unit");
     }
 
     proptest! {

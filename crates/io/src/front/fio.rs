@@ -75,7 +75,9 @@ pub fn parse(
         if workers > WORKERS_MAX {
             return Err(header.fail(format!("more than {WORKERS_MAX} workers over all sections")));
         }
-        if section.group_reporting || section.spec.workers == 1 {
+        // Without a filename each of fio's clones has a file of its own, grouped or not.
+        let together = section.group_reporting && !section.targets.is_empty();
+        if together || section.spec.workers == 1 {
             plan.sections.push(section);
         } else {
             plan.sections.extend(section.apart());

@@ -463,6 +463,10 @@ impl JobSpec {
             return bad(format!("percentile {wrong}: wanted more than 0 and at most 100"));
         }
         let Some(steady) = &self.steady else { return Ok(()) };
+        if self.verify.is_some() {
+            let why = ": a pass that ends early is not read back";
+            return Err(JobError::Conflict { one: "a steady state", other: "verify", why });
+        }
         if matches!(self.engine, EngineKind::Sim(_)) {
             return bad("steady state with engine sim: nobody watches in virtual time".to_owned());
         }

@@ -371,6 +371,40 @@ fn arrivals_a_device_cannot_serve_are_counted_and_not_forgotten() {
 }
 
 #[test]
+fn an_overload_is_measured_also_when_all_of_it_was_due_in_the_warm_up() {
+    let device = SimSpec { channels: 1, ..plain() };
+    let outcome = simulate(device, |job| {
+        (job.queue_depth, job.warmup) = (4, Duration::from_millis(500));
+        // What is served of it in 1.5 s is due in the first 375 ms.
+        job.arrivals = Some(Arrivals::Constant { per_s: 50_000.0 });
+    });
+    let (latency, response) = (&outcome.read.latency, outcome.read.response.as_ref().unwrap());
+    assert!((12_000..13_000).contains(&latency.count()), "{latency:?}");
+    assert_eq!(response.count(), latency.count());
+    // The first to start in the measured time was due after an eighth of a second, and waited since.
+    assert!(response.min() > Some(350_000_000) && latency.max() < Some(1_000_000), "{response:?}");
+    assert!(outcome.schedule.unwrap().slip.min() > Some(350_000_000));
+}
+
+#[test]
+fn an_overload_that_is_stopped_tells_what_it_never_started() {
+    let setting = setting();
+    let device = SimSpec { channels: 1, ..plain() };
+    let target = Target::simulated(device.clone());
+    let mut spec = job(EngineKind::Sim(device));
+    (spec.queue_depth, spec.runtime) = (4, Duration::from_secs(24 * 3600));
+    spec.arrivals = Some(Arrivals::Constant { per_s: 20_000.0 });
+    let stop = Arc::clone(&setting.stop);
+    let outcome = run(&spec.check(target.size()).unwrap(), &[target], &setting, |_, glance| {
+        stop.fetch_or(glance.ios() > 10_000, Ordering::Relaxed);
+    })
+    .unwrap();
+    assert_eq!(outcome.ended, Ended::Stopped);
+    let (done, unstarted) = (outcome.ios() as f64, outcome.schedule.unwrap().unstarted as f64);
+    assert!((0.3..0.6).contains(&(unstarted / (done + unstarted))), "{done} done, {unstarted} not started");
+}
+
+#[test]
 fn think_time_pauses_a_closed_loop() {
     let outcome = simulate(plain(), |job| {
         job.think = Some(Think { time: Duration::from_micros(920), every: 1 });
@@ -706,8 +740,9 @@ fn percentiles_recomputed_from_the_log_are_the_printed_ones() {
         for percentile in PERCENTILES {
             let shown = printed.value_at(percentile / 100.0).unwrap();
             assert_eq!(again.value_at(percentile / 100.0), Some(shown), "{percentile} %");
-            // The true one, by rank: at most 0.8 % below what is shown, and never above.
-            let rank = (percentile / 100.0 * latencies.len() as f64).ceil() as usize;
+            // The true one, by rank: at most 0.8 % below what is shown, and never above. A whole rank is
+            // not the next one because a quotient was rounded up.
+            let rank = (percentile / 100.0 * latencies.len() as f64 * (1.0 - 1e-12)).ceil() as usize;
             let truth = latencies[rank.clamp(1, latencies.len()) - 1] as f64;
             let error = shown as f64 / truth - 1.0;
             assert!((0.0..=0.008).contains(&error), "{percentile} %: {shown} for {truth}");
@@ -791,6 +826,37 @@ fn a_steady_run_ends_early() {
             assert!((steady.mean / outcome.iops() - 1.0).abs() < 0.5, "{steady:?} {}", outcome.iops());
         }
     }
+}
+
+#[test]
+fn a_job_that_is_over_is_not_looked_at_while_others_go_on() {
+    use crate::steady::{Figure, Limit, SteadyState, Test};
+    let target = scratch(1 << 20);
+    let task = |change: &dyn Fn(&mut JobSpec)| {
+        let mut spec = job(EngineKind::Psync);
+        (spec.runtime, spec.warmup) = (Duration::from_millis(1500), Duration::ZERO);
+        change(&mut spec);
+        Task {
+            job: spec.check(target.size()).unwrap(),
+            targets: vec![target.clone()],
+            cpus: Vec::new(),
+            log: None,
+        }
+    };
+    let short = task(&|job| {
+        job.number_ios = Some(10);
+        job.steady = Some(SteadyState {
+            figure: Figure::Iops,
+            test: Test::Slope,
+            limit: Limit::Percent(90.0),
+            duration: Duration::from_millis(200),
+            ramp: Duration::ZERO,
+            interval: Duration::from_millis(100),
+        });
+    });
+    let outcomes = run_together(&[short, task(&|_| ())], &setting(), |_, _| {}).unwrap();
+    let steady = outcomes[0].steady.unwrap();
+    assert!(outcomes[0].ios() == 10 && steady.values <= 1, "it ended in the first interval: {steady:?}");
 }
 
 /// Corrupts a file between writing and reading back, and returns what was found.

@@ -29,7 +29,12 @@ impl Watched {
         self.workers.iter().map(|worker| worker.ios.load(Ordering::Relaxed)).sum()
     }
 
+    /// Takes a value when one is due. What follows once there is enough is the end of the job and no news of
+    /// it.
     pub(super) fn look(&mut self, elapsed: Duration) {
+        if self.enough.load(Ordering::Relaxed) {
+            return;
+        }
         let steady = self.steadiness.as_mut().is_some_and(|steady| steady.look(elapsed, &self.workers));
         if steady {
             self.enough.store(true, Ordering::Relaxed);
@@ -77,18 +82,21 @@ pub(super) struct Steadiness {
     pub(super) detector: Detector,
     /// When the next value is due, and when and what was seen last.
     due: Duration,
+    /// When the measured time is over: a cool-down counts nothing.
+    until: Duration,
     last: Option<(Duration, [u64; 3])>,
 }
 
 impl Steadiness {
     fn new(asked: SteadyState, job: &Job) -> Self {
-        let due = job.start_delay + job.warmup + asked.ramp;
-        Self { asked, detector: Detector::new(asked), due, last: None }
+        let start = job.start_delay + job.warmup;
+        let (due, until) = (start + asked.ramp, start + job.runtime);
+        Self { asked, detector: Detector::new(asked), due, until, last: None }
     }
 
     /// Whether the run is steady now.
     fn look(&mut self, elapsed: Duration, workers: &[Arc<Progress>]) -> bool {
-        if elapsed < self.due {
+        if elapsed < self.due || elapsed > self.until {
             return false;
         }
         self.due += self.asked.interval;
@@ -104,5 +112,61 @@ impl Steadiness {
             Figure::Bandwidth => grown(1) / time_s,
             Figure::Latency => grown(2) / grown(0).max(1.0),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::EngineKind;
+    use crate::engine::sim::SimSpec;
+    use crate::job::JobSpec;
+    use crate::steady::{Limit, Test};
+    use crate::target::Target;
+
+    /// A watched job of one worker, ten seconds long, that is steady after three values of a second.
+    fn watched() -> Watched {
+        let target = Target::simulated(SimSpec::default());
+        let spec = JobSpec {
+            engine: EngineKind::Psync,
+            steady: Some(SteadyState {
+                figure: Figure::Iops,
+                test: Test::Deviation,
+                limit: Limit::Percent(5.0),
+                duration: Duration::from_secs(3),
+                ramp: Duration::ZERO,
+                interval: Duration::from_secs(1),
+            }),
+            ..JobSpec::default()
+        };
+        let job = spec.check(target.size()).unwrap();
+        let task = Task { job, targets: vec![target], cpus: Vec::new(), log: None };
+        Watched { workers: vec![Arc::default()], ..Watched::new(&task) }
+    }
+
+    /// Looks once a second until `seconds`; the worker has done so many I/Os by then.
+    fn look(watched: &mut Watched, seconds: std::ops::Range<u64>, done: fn(u64) -> u64) -> (bool, u64) {
+        for second in seconds {
+            watched.workers[0].measured.store(done(second), Ordering::Relaxed);
+            watched.look(Duration::from_secs(second));
+        }
+        let outcome = watched.steadiness.as_ref().unwrap().detector.outcome();
+        (outcome.attained, outcome.values)
+    }
+
+    #[test]
+    fn what_comes_after_the_steady_state_does_not_undo_it() {
+        let mut watched = watched();
+        assert_eq!(look(&mut watched, 0..4, |second| second * 1000), (true, 3));
+        assert!(watched.enough.load(Ordering::Relaxed));
+        assert_eq!(look(&mut watched, 4..9, |_| 3000), (true, 3), "it reads back, drains or cools down");
+    }
+
+    #[test]
+    fn nothing_is_looked_at_after_the_measured_time() {
+        let mut watched = watched();
+        let restless = |second: u64| second.pow(3) * 1000;
+        assert_eq!(look(&mut watched, 0..11, restless), (false, 10));
+        assert_eq!(look(&mut watched, 11..16, |_| 1_000_000), (false, 10));
     }
 }

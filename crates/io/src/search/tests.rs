@@ -122,9 +122,12 @@ fn errors_and_few_samples_are_no_success() {
 #[test]
 fn objectives_are_read_or_refused() {
     assert_eq!("p99.9=200us".parse(), Ok(Objective { percentile: 99.9, limit_ns: 200_000 }));
-    for text in ["", "99=1ms", "p99", "p0=1ms", "p100=1ms", "p99=0us", "p99=fast", "pNaN=1ms"] {
-        assert!(text.parse::<Objective>().unwrap_err().to_string().contains("p99.9=200us"), "{text}");
+    let error = |text: &str| text.parse::<Objective>().unwrap_err().to_string();
+    for text in ["", "99=1ms", "p99", "p0=1ms", "p100=1ms", "p99=0us", "pNaN=1ms"] {
+        assert!(error(text).contains("p99.9=200us"), "{text}");
     }
+    assert!(error("p99=fast").contains("'fast' is not a duration"), "{}", error("p99=fast"));
+    assert_eq!(error("p99=200"), "'p99=200': '200' has no unit; wanted a unit, such as 200us");
 }
 
 #[test]

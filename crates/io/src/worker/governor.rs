@@ -37,6 +37,11 @@ impl Governor {
         }
     }
 
+    /// Measuring begins: the first window is as long as all others.
+    pub(super) fn begin(&mut self, now: u64) {
+        self.since = now;
+    }
+
     /// The depth that operations may fill now.
     pub(super) fn depth(&self) -> u32 {
         self.depth
@@ -113,6 +118,18 @@ mod tests {
             assert!(now < 1000, "it ends");
         }
         governor.found()
+    }
+
+    #[test]
+    fn the_first_window_begins_with_the_measured_time() {
+        let limit = Duration::from_micros(100);
+        let target = LatencyTarget { limit, window: limit, percentile: 99.0, keep_running: false };
+        let mut governor = Governor::new(target, 64, 10);
+        governor.begin(1000);
+        governor.count(1000, 100_001);
+        assert!(!governor.judge(1001), "one I/O is no window");
+        (0..200).for_each(|_| governor.count(1001, 100_000));
+        assert!(governor.judge(1010) && governor.depth() == 2);
     }
 
     #[test]

@@ -114,9 +114,9 @@ fn other_schemas_are_refused_by_name() {
         "{}",
         with("overdrive.record/2")
     );
-    assert!(with("overdrive.record/0").contains("wanted overdrive.record/1"));
-    assert!(with("fio").contains("'fio'"));
-    assert!(Record::from_json("{}").unwrap_err().to_string().contains("'none'"));
+    assert!(with("overdrive.record/0").contains("wanted a record.json (overdrive.record/1)"));
+    assert!(with("fio").contains("a record of fio"));
+    assert!(Record::from_json("{}").unwrap_err().to_string().contains("names no schema"));
     assert!(Record::from_json("[").unwrap_err().to_string().contains("wanted JSON"));
     let missing = r#"{"schema": "overdrive.record/1"}"#;
     assert!(Record::from_json(missing).unwrap_err().to_string().contains("missing field"));

@@ -185,8 +185,16 @@ fn checked(workload: &Workload, verified: &Verified) -> Detail {
     let heading = format!("Content, {}", show::short_name(workload));
     let blocks = show::grouped(verified.blocks);
     if verified.failures == 0 {
-        let notes = vec![format!("All {blocks} blocks hold what was written.")];
-        return Detail { heading, notes, ..Detail::default() };
+        let written = workload.outcome.write.as_ref().map_or(0, |write| write.ios);
+        let note = match verified.blocks {
+            0 => "No block was read back: what the target holds is not known.".to_owned(),
+            read if read < written => format!(
+                "{blocks} of {} blocks were read back and hold what was written; of the others nothing is known.",
+                show::grouped(written)
+            ),
+            _ => format!("All {blocks} blocks hold what was written."),
+        };
+        return Detail { heading, notes: vec![note], ..Detail::default() };
     }
     let kinds: Vec<String> = verified
         .defects
@@ -222,6 +230,23 @@ mod tests {
         for detail in &details {
             assert!(detail.rows.iter().all(|row| row.len() == detail.header.len()), "{detail:?}");
         }
+    }
+
+    #[test]
+    fn blocks_that_were_not_read_back_do_not_hold_what_was_written() {
+        let note = |blocks: u64, written: u64| {
+            let mut record = fixtures::open_loop();
+            let outcome = &mut record.workloads[0].outcome;
+            outcome.write = outcome.read.clone().map(|read| Direction { ios: written, ..read });
+            let defects = Vec::new();
+            outcome.verified = Some(Verified { blocks, failures: 0, defects, first: Vec::new() });
+            let content = details(&record).into_iter().find(|detail| detail.heading.starts_with("Content"));
+            content.unwrap().notes.concat()
+        };
+        assert_eq!(note(256, 256), "All 256 blocks hold what was written.");
+        assert!(note(0, 256).starts_with("No block was read back"));
+        assert!(note(0, 0).starts_with("No block was read back"));
+        assert!(note(200, 256).starts_with("200 of 256 blocks were read back"));
     }
 
     #[test]

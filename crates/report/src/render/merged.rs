@@ -138,6 +138,9 @@ impl Side {
     /// The value at a percentile, kept within what was measured; none without samples.
     pub(super) fn percentile_ns(&self, percentile: f64) -> Option<u64> {
         let value = self.histogram.value_at(percentile / 100.0)?;
+        if percentile >= 100.0 {
+            return Some(self.latency.max_ns);
+        }
         Some(value.clamp(self.latency.min_ns, self.latency.max_ns))
     }
 }

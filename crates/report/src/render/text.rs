@@ -168,9 +168,12 @@ impl Page {
         sorted.sort_by_key(|finding| finding.status);
         let mut text = self.heading("Findings on this host");
         let told = [FindingStatus::Problem, FindingStatus::Advice, FindingStatus::Unknown];
-        for finding in sorted.iter().filter(|finding| told.contains(&finding.status)) {
-            text += &self.finding(finding);
+        let told: Vec<&&Finding> = sorted.iter().filter(|finding| told.contains(&finding.status)).collect();
+        if !told.is_empty() {
+            // "problem Nothing else is busy" would read as if that were the problem.
+            text += &wrap("Each names what is wanted, then what was found.", self.width, "", "");
         }
+        text.extend(told.into_iter().map(|finding| self.finding(finding)));
         let count = |status| findings.iter().filter(|finding| finding.status == status).count();
         let fine = format!(
             "As they should be: {}; not applicable here: {}.",

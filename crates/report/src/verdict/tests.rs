@@ -204,15 +204,62 @@ fn the_reference_machine_is_judged_too() {
 
 #[test]
 fn a_schedule_that_was_kept_is_the_pace() {
-    let schedule = |unstarted| crate::record::Schedule {
-        slip_mean_ns: 900.0,
-        slip_p99_ns: 4_000,
-        slip_max_ns: 60_000,
-        unstarted,
-    };
+    let schedule =
+        |unstarted| Schedule { slip_mean_ns: 900.0, slip_p99_ns: 4_000, slip_max_ns: 60_000, unstarted };
     let verdict = with(WRITE, |record, index| outcome(record, index).schedule = Some(schedule(0)));
     assert_eq!((verdict.limit, verdict.confidence), (Limit::Pace, Confidence::Sure));
     let verdict = with(WRITE, |record, index| outcome(record, index).schedule = Some(schedule(7_000)));
     assert_eq!(verdict.limit, Limit::Device);
     assert!(verdict.because.iter().any(|line| line.contains("never started")), "{:?}", verdict.because);
+    let verdict = with(WRITE, |record, index| outcome(record, index).schedule = Some(schedule(2)));
+    assert_eq!(verdict.limit, Limit::Pace, "they fell due while the loops ended");
+    assert!(verdict.because[0].starts_with("All arrivals but 2 were started"), "{:?}", verdict.because);
+}
+
+#[test]
+fn a_number_of_ios_that_took_longer_than_its_schedule_is_not_the_pace() {
+    let done = |share: f64, slip_p99_s: f64| {
+        with(WRITE, |record, index| {
+            let workers = f64::from(record.workloads[index].job.workers);
+            let iops = outcome(record, index).iops;
+            record.workloads[index].job.detail = Some(crate::record::JobDetail {
+                rate_per_worker: Some(iops / share / workers),
+                ..crate::record::JobDetail::default()
+            });
+            let slip_p99_ns = (slip_p99_s * outcome(record, index).elapsed_s * 1e9) as u64;
+            outcome(record, index).schedule = Some(Schedule {
+                slip_mean_ns: slip_p99_ns as f64 / 2.0,
+                slip_p99_ns,
+                slip_max_ns: slip_p99_ns,
+                unstarted: 0,
+            });
+        })
+    };
+    let verdict = done(0.6, 0.4);
+    assert_eq!(verdict.limit, Limit::Device);
+    assert!(verdict.because.iter().any(|line| line.contains("was not kept")), "{:?}", verdict.because);
+    assert_eq!(done(0.9, 0.0001).limit, Limit::Pace, "few arrivals at random, all in time");
+    assert_eq!(done(1.0, 0.1).limit, Limit::Pace, "a stall that was made up for");
+}
+
+#[test]
+fn a_depth_that_was_looked_for_is_no_fault_of_the_tool() {
+    let found = |depth_max: u32, mean: f64| {
+        with(WRITE, |record, index| {
+            outcome(record, index).in_flight_mean = mean;
+            outcome(record, index).depth_found =
+                Some(crate::record::DepthFound { depth_min: 1, depth_max, settled: true, met: true });
+        })
+    };
+    // Four workers of a depth of four each.
+    let verdict = found(2, 7.0);
+    assert_eq!(verdict.limit, Limit::Device);
+    assert!(verdict.because[0].contains("7.0 of 8"), "{:?}", verdict.because);
+    assert_eq!(found(4, 5.0).limit, Limit::Unknown, "most of the time lower depths were tried");
+    let verdict = with(WRITE, |record, index| {
+        outcome(record, index).in_flight_mean = 8.0;
+        record.workloads[index].job.detail =
+            Some(crate::record::JobDetail { low_water: Some(1), ..crate::record::JobDetail::default() });
+    });
+    assert_eq!(verdict.limit, Limit::Unknown);
 }

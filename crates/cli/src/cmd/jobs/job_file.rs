@@ -1,9 +1,8 @@
 //! Finding out whether an argument is a job file, and reading it.
 
 use crate::exit::{Refused, refuse};
-use crate::flags::Flags;
+use crate::flags::program;
 use anyhow::Result;
-use clap::CommandFactory;
 use clap::parser::ValueSource;
 use overdrive_io::front::Plan;
 use overdrive_io::front::fio::{Sources, parse};
@@ -82,7 +81,7 @@ const WITH_A_FILE: [&str; 9] = [
 
 /// Refuses the flags of a run that a job file has words of its own for.
 pub(crate) fn refuse_other_flags(name: &str) -> Result<()> {
-    let command = Flags::command();
+    let command = program();
     let all = command.clone().get_matches();
     let Some((run, given)) = all.subcommand() else { return Ok(()) };
     let known = command.find_subcommand(run).into_iter().flat_map(clap::Command::get_arguments);

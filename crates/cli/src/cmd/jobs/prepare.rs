@@ -196,15 +196,20 @@ fn settle_engine(
     let pollable = first.facts.as_ref().is_some_and(can_poll);
     if let Some(device) = first.open.target.simulation() {
         if spec.engine != EngineKind::Nop {
-            notes.push(format!(
-                "{} is simulated: engine sim instead of {}",
-                first.open.spec,
-                spec.engine.name()
-            ));
+            if !matches!(spec.engine, EngineKind::Sim(_)) {
+                notes.push(format!(
+                    "{} is simulated: engine sim instead of {}",
+                    first.open.spec,
+                    spec.engine.name()
+                ));
+            }
             spec.engine = EngineKind::Sim(device.clone());
         }
         (spec.polled, spec.hybrid_poll, spec.sq_poll) = (false, false, false);
         return Ok(());
+    }
+    if matches!(spec.engine, EngineKind::Sim(_)) {
+        refuse!("[{}]: engine sim on {}; wanted a simulated target (sim)", section.name, first.open.spec);
     }
     if first.open.target.generic().is_some() && section.best_engine {
         spec.engine = EngineKind::IoUringCmd;

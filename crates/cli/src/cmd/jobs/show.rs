@@ -14,6 +14,7 @@ use overdrive_report::render;
 use overdrive_report::render::fio_json::{DiskUse, FioView, fio_json};
 use overdrive_report::render::merged::{Shown, groups};
 use std::fmt::Write;
+use std::time::Duration;
 
 /// The jobs as they were understood.
 pub(super) fn resolved(plan: &Plan) -> String {
@@ -84,16 +85,16 @@ pub(super) fn shown(stage: &Stage) -> Vec<Shown> {
     all
 }
 
-/// The result of a single job in the form that was asked for.
+/// The result of a single job in the form that was asked for; with what the disk counted before and after,
+/// and the time between.
 pub(crate) fn one(
     record: &Record,
     section: &Section,
     how: &How<'_>,
-    device: Option<(DiskStats, DiskStats)>,
+    device: Option<(DiskStats, DiskStats, Duration)>,
 ) -> Result<String> {
-    let elapsed_s = record.workloads.iter().map(|workload| workload.outcome.elapsed_s).sum();
     let name = record.target.disk.as_deref().unwrap_or("");
-    let disk = device.map(|(before, after)| disk_use(name, &before, &after, elapsed_s));
+    let disk = device.map(|(before, after, between)| disk_use(name, &before, &after, between));
     let shown = Shown {
         name: section.name.clone(),
         options: section.options.clone(),
@@ -145,28 +146,44 @@ pub(super) fn disk_counters(root: &Root, stage: &Stage) -> Vec<(String, DiskStat
     names.into_iter().filter_map(|name| Some((name.to_owned(), disk_stats(root, name).get()?))).collect()
 }
 
-/// What the disks did since `before`.
+/// What the disks did since `before`, which was read so long ago.
 pub(super) fn disks(
     before: Vec<(String, DiskStats)>,
     root: &Root,
     stage: &Stage,
-    measured_s: f64,
+    between: Duration,
 ) -> Vec<DiskUse> {
     let after = disk_counters(root, stage);
     let used = |(name, before): (String, DiskStats)| {
         let (_, after) = after.iter().find(|(other, _)| *other == name)?;
-        Some(disk_use(&name, &before, after, measured_s))
+        Some(disk_use(&name, &before, after, between))
     };
     before.into_iter().filter_map(used).collect()
 }
 
-fn disk_use(name: &str, before: &DiskStats, after: &DiskStats, measured_s: f64) -> DiskUse {
+/// The counters go on in a warm-up and while content is read back: what they say is of all the time between.
+fn disk_use(name: &str, before: &DiskStats, after: &DiskStats, between: Duration) -> DiskUse {
     let since = |pick: fn(&DiskStats) -> u64| pick(after).saturating_sub(pick(before));
     DiskUse {
         name: name.to_owned(),
         ios: [since(|disk| disk.reads), since(|disk| disk.writes)],
         merges: [since(|disk| disk.read_merges), since(|disk| disk.write_merges)],
         ticks_ms: [since(|disk| disk.read_ms), since(|disk| disk.write_ms)],
-        busy_percent: (since(|disk| disk.busy_ms) as f64 / 10.0 / measured_s.max(1e-3)).min(100.0),
+        busy_percent: (since(|disk| disk.busy_ms) as f64 / 10.0 / between.as_secs_f64().max(1e-3)).min(100.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_was_busy_for_a_share_of_the_time_between_its_readings() {
+        let before = DiskStats { reads: 5, busy_ms: 1000, ..DiskStats::default() };
+        let after = DiskStats { reads: 25, busy_ms: 2500, ..DiskStats::default() };
+        // Two seconds of warm-up and one that was measured, in half of which it was busy.
+        let used = disk_use("vda", &before, &after, Duration::from_secs(3));
+        assert_eq!((used.ios, used.busy_percent), ([20, 0], 50.0));
+        assert_eq!(disk_use("vda", &before, &after, Duration::from_secs(1)).busy_percent, 100.0);
     }
 }

@@ -8,6 +8,7 @@ mod set;
 use super::lines::Line;
 use super::values::ByDirection;
 use crate::engine::EngineKind;
+use crate::engine::sim::SimSpec;
 use crate::front::{Extent, FrontError, Logs, Section};
 use crate::job::{Access, Distribution, JobSpec, LatencyTarget, NO_TIME_LIMIT, Operation};
 use crate::pace::{Arrivals, Think};
@@ -42,6 +43,9 @@ pub(super) struct Draft {
     think_every: u32,
     rate: ByDirection<u64>,
     rate_iops: ByDirection<f64>,
+    /// What a worker has of a job's rate: less than all where one job goes over several files.
+    share: f64,
+    random_percent: ByDirection<u8>,
     process: Process,
     verified: bool,
     pub(super) do_verify: bool,
@@ -104,7 +108,7 @@ const ENGINES: &[Engine] = &[
     Engine { asked: "null", kind: || EngineKind::Nop, best: false },
     Engine { asked: "spdk", kind: URING, best: true },
     Engine { asked: "xnvme", kind: URING, best: true },
-    Engine { asked: "sim", kind: URING, best: false },
+    Engine { asked: "sim", kind: || EngineKind::Sim(SimSpec::default()), best: false },
 ];
 
 impl Draft {
@@ -131,6 +135,8 @@ impl Draft {
             think_every: 1,
             rate: (None, None, None),
             rate_iops: (None, None, None),
+            share: 1.0,
+            random_percent: (None, None, None),
             process: Process::Linear,
             verified: false,
             do_verify: true,
@@ -174,11 +180,14 @@ impl Draft {
         };
         self.settle_engine(&mut note);
         self.settle_blocks().map_err(|reason| header.fail(reason))?;
+        self.settle_random().map_err(|reason| header.fail(reason))?;
         self.settle_order(&mut note);
         self.settle_end(&mut note);
+        self.settle_files(&mut note).map_err(|reason| header.fail(reason))?;
         self.settle_pace(&mut note).map_err(|reason| header.fail(reason))?;
         self.settle_verify(&mut note);
         self.settle_goals(&mut note);
+        self.check_offset().map_err(|reason| header.fail(reason))?;
         Ok(Section {
             phase: 0,
             group: 0,
@@ -209,7 +218,7 @@ impl Draft {
                  stands for it ({done}, polled where the device has poll queues)",
                 self.engine.asked
             ));
-        } else if self.engine.asked != done && self.engine.asked != "sim" {
+        } else if self.engine.asked != done {
             note(format!("ioengine={} is done as {done}", self.engine.asked));
         }
         if self.spec.engine.is_synchronous() && self.spec.queue_depth > 1 {
@@ -242,6 +251,26 @@ impl Draft {
         Ok(())
     }
 
+    /// One share of random offsets: that of what the job does.
+    fn settle_random(&mut self) -> Outcome {
+        let (read, write, trim) = self.random_percent;
+        let (read, write, trim) = (read.unwrap_or(100), write.unwrap_or(100), trim.unwrap_or(100));
+        let differ = read != write && self.spec.access == Access::Random;
+        self.spec.random_percent = match self.spec.operation {
+            Operation::Read => read,
+            Operation::Write => write,
+            Operation::Trim => trim,
+            Operation::Mixed { .. } if differ => {
+                return Err(format!(
+                    "percentage_random={read},{write}: shares of their own for reads and writes in one job are not \
+                     done here; wanted one share, or two jobs"
+                ));
+            }
+            Operation::Mixed { .. } => read,
+        };
+        Ok(())
+    }
+
     fn settle_order(&mut self, note: &mut impl FnMut(String)) {
         let random = self.spec.access == Access::Random;
         let shaped = self.spec.distribution != Distribution::Uniform;
@@ -260,15 +289,35 @@ impl Draft {
             note("random_distribution says nothing of sequential offsets".to_owned());
             self.spec.distribution = Distribution::Uniform;
         }
-        // fio has one worker go over all its files; here each has a worker of its own.
+    }
+
+    /// fio has one job go over all its files; here each file has a worker of its own, which does its part.
+    fn settle_files(&mut self, note: &mut impl FnMut(String)) -> Outcome {
         let files = u32::try_from(self.targets.len()).unwrap_or(u32::MAX);
-        if self.spec.workers < files {
-            note(format!("{files} files: one worker for each, each with the job's iodepth"));
-            self.spec.workers = files;
-            self.group_reporting = true;
-        } else if files > 1 {
-            self.group_reporting = true;
+        self.group_reporting |= files > 1;
+        let jobs = self.spec.workers;
+        if jobs >= files {
+            return Ok(());
         }
+        let part = |option: &str, whole: u64, unit: u64| {
+            let all = u128::from(whole) * u128::from(jobs);
+            if all.is_multiple_of(u128::from(files) * u128::from(unit)) {
+                Ok((all / u128::from(files)) as u64)
+            } else {
+                Err(format!(
+                    "{option}={whole}: {files} files cannot share it evenly; wanted one that they can"
+                ))
+            }
+        };
+        let JobSpec { number_ios, io_size, .. } = &mut self.spec;
+        *number_ios = number_ios.map(|ios| part("number_ios", ios, 1)).transpose()?;
+        *io_size = io_size.map(|bytes| part("io_size", bytes, 512)).transpose()?;
+        note(format!(
+            "{files} files: one worker for each, each with the job's iodepth and its part of the job's rate and I/Os"
+        ));
+        self.share = f64::from(jobs) / f64::from(files);
+        self.spec.workers = files;
+        Ok(())
     }
 
     fn settle_end(&mut self, note: &mut impl FnMut(String)) {
@@ -318,6 +367,7 @@ impl Draft {
                 read + write
             }
         };
+        let per_s = per_s * self.share;
         self.spec.arrivals = Some(match self.process {
             Process::Linear => Arrivals::Constant { per_s },
             Process::Poisson => Arrivals::Poisson { per_s },
@@ -362,12 +412,29 @@ impl Draft {
             Operation::Write if !self.do_verify => Verify::WriteOnly,
             _ => Verify::WriteThenRead,
         });
-        if self.spec.workers > 1 && self.spec.worker_offset == Some(0) {
+        // Workers without a filename have a file each.
+        let shared = self.spec.workers > 1 && !self.targets.is_empty();
+        if shared && self.spec.worker_offset == Some(0) {
             note(
-                "verify: the workers have a share of the target each, so that none overwrites another's"
+                "verify: the workers have a share of the target each, so that none overwrites another's, and one \
+                 result"
                     .to_owned(),
             );
             self.spec.worker_offset = None;
+            // Told apart, each would be a job of its own, which has all of the target.
+            self.group_reporting = true;
+        }
+    }
+
+    /// A share of the target and an increment in bytes add up only where workers stay together.
+    fn check_offset(&self) -> Outcome {
+        let apart = self.spec.workers > 1 && (!self.group_reporting || self.targets.is_empty());
+        match (self.offset, self.spec.worker_offset) {
+            (Extent::Percent(percent), Some(step)) if apart && step > 0 => Err(format!(
+                "offset={percent}% and offset_increment={step}: a share and a size add up only with group_reporting \
+                 and a filename here; wanted that, or an offset in bytes"
+            )),
+            _ => Ok(()),
         }
     }
 }

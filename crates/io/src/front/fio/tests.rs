@@ -120,8 +120,54 @@ fn workers_are_told_apart_unless_they_are_grouped() {
     let apart = plan("[a]\nnumjobs=3\noffset_increment=1m\noffset=1m");
     let offsets: Vec<Extent> = apart.sections.iter().map(|section| section.offset).collect();
     assert_eq!(offsets, [1, 2, 3].map(|mib| Extent::Bytes(mib << 20)));
-    let grouped = plan("[a]\nnumjobs=3\ngroup_reporting");
-    assert_eq!((grouped.sections.len(), grouped.sections[0].spec.workers), (1, 3));
+    let workers = |text: &str| {
+        let sections = plan(text).sections;
+        assert!(sections.iter().all(|section| section.group == 0));
+        (sections.len(), sections[0].spec.workers)
+    };
+    assert_eq!(workers("[a]\nfilename=x\nnumjobs=3\ngroup_reporting"), (1, 3));
+    assert_eq!(workers("[a]\nfilename=x\nnumjobs=3"), (3, 1));
+    assert_eq!(workers("[a]\nsize=1m\nnumjobs=3\ngroup_reporting"), (3, 1), "a scratch file each, as in fio");
+}
+
+#[test]
+fn workers_that_verify_one_target_stay_together_on_a_share_each() {
+    let verify = "[a]\nrw=randwrite\nverify=crc32c\nnumjobs=4\n";
+    let plan = plan(&format!("{verify}filename=x\n"));
+    let [section] = plan.sections.as_slice() else { panic!("{:?}", plan.sections) };
+    assert_eq!((section.spec.workers, section.spec.worker_offset, section.group_reporting), (4, None, true));
+    assert!(plan.notes.iter().any(|note| note.contains("one result")), "{:?}", plan.notes);
+    let scratch = parse("a", &format!("{verify}size=1m\n"), &nothing(), false).unwrap();
+    assert!(scratch.sections.len() == 4 && scratch.notes.is_empty(), "each has a file: {:?}", scratch.notes);
+}
+
+#[test]
+fn workers_on_several_files_have_a_part_of_the_job_each() {
+    let spec = |text: &str| plan(&format!("[a]\nfilename=x:y\n{text}")).sections[0].spec.clone();
+    let rated = spec("rate_iops=1000\nnumber_ios=64\nio_size=1m");
+    assert_eq!(rated.arrivals, Some(Arrivals::Constant { per_s: 500.0 }));
+    assert_eq!((rated.workers, rated.number_ios, rated.io_size), (2, Some(32), Some(512 << 10)));
+    let enough = spec("rate_iops=1000\nnumber_ios=64\nnumjobs=2");
+    assert_eq!(enough.arrivals, Some(Arrivals::Constant { per_s: 1000.0 }));
+    assert_eq!((enough.workers, enough.number_ios), (2, Some(64)));
+    assert!(
+        error("[a]\nfilename=x:y\nnumber_ios=7").contains("number_ios=7: 2 files cannot share it evenly")
+    );
+    assert!(error("[a]\nfilename=x:y:z\nio_size=1m").contains("io_size=1048576: 3 files"));
+    // Time overrides a size, so nobody shares it.
+    assert_eq!(spec("io_size=1k\ntime_based\nruntime=1").io_size, None);
+}
+
+#[test]
+fn shares_for_reads_and_writes_are_those_of_what_the_job_does() {
+    let percent = |text: &str| plan(&format!("[a]\n{text}")).sections[0].spec.random_percent;
+    assert_eq!(percent("rw=randwrite\npercentage_random=100,0"), 0);
+    assert_eq!(percent("percentage_random=100,0\nrw=randread"), 100);
+    assert_eq!(percent("rw=randrw\npercentage_random=30,30"), 30);
+    assert_eq!(percent("rw=randtrim\npercentage_random=1,2,3"), 3);
+    assert!(
+        error("[a]\nrw=randrw\npercentage_random=100,0").contains("percentage_random=100,0: shares of their")
+    );
 }
 
 #[test]
@@ -180,6 +226,10 @@ fn whatever_is_wrong_is_named_with_its_line() {
         ("[a]\nruntime=soon", "'soon' has an unknown unit"),
         ("[a]\ncpus_allowed=3-1", "not a list of CPUs"),
         ("[a]\npercentile_list=101", "wanted up to 20 numbers"),
+        (
+            "[a]\nnumjobs=2\noffset=10%\noffset_increment=1g",
+            "job.fio:1: offset=10% and offset_increment=1073741824",
+        ),
         ("bs=4k\n[a]", "job.fio:1: bs stands before the first [section]"),
         ("[a\nbs=4k", "lacks its ]"),
         ("[global]\nbs=4k", "job.fio: no job in it"),
@@ -210,6 +260,8 @@ fn a_written_job_file_says_the_same() {
         }
         assert_eq!(first.sections.len(), second.sections.len());
     }
+    let simulated = plan("[a]\nfilename=sim\nioengine=sim\n");
+    assert!(job_file(&simulated).contains("ioengine=sim\n") && simulated.notes.is_empty(), "{simulated:?}");
 }
 
 proptest! {

@@ -122,7 +122,7 @@ fn nines(percentile: f64) -> f64 {
 }
 
 pub(super) fn percentile_line(label: String, latency: &Latency) -> Option<Line> {
-    let histogram = Histogram::decode_v2_base64(&latency.histogram).ok()?;
+    let histogram = Histogram::decode_v2_base64(&latency.histogram).ok().filter(|all| all.count() > 0)?;
     let deepest = (histogram.count() as f64).log10().min(NINES_MAX);
     let steps = (deepest / NINES_STEP).ceil().max(1.0) as u32;
     let points = (0..=steps)

@@ -261,6 +261,49 @@ fn noise_table(noise: &[crate::record::Noise]) -> Markup {
     }
 }
 
+/// When I/Os were started: each way that any workload has, once.
+fn loops(record: &Record) -> String {
+    each_once(record.workloads.iter().map(|workload| {
+        let detail = workload.job.detail.as_ref();
+        if detail.is_some_and(|detail| detail.arrivals.is_some()) {
+            "on a schedule (open loop: an I/O starts when it is due, whether or not earlier ones have completed)"
+        } else if detail.is_some_and(|detail| detail.think_time_ns.is_some()) {
+            "with pauses between I/Os (closed loop with think time)"
+        } else {
+            "at a fixed number of I/Os in flight (closed loop: the next I/O starts when one completes)"
+        }
+    }))
+}
+
+/// What writes carried, if any workload wrote.
+fn contents(record: &Record) -> Option<String> {
+    let writing = record
+        .workloads
+        .iter()
+        .filter(|workload| matches!(workload.job.operation, Operation::Write | Operation::Mixed));
+    let told = each_once(writing.map(|workload| {
+        let detail = workload.job.detail.as_ref();
+        if detail.is_some_and(|detail| detail.compressible_percent.is_some_and(|percent| percent > 0)) {
+            "can be compressed in part, as asked"
+        } else if detail.is_some_and(|detail| detail.buffer_pattern.is_some()) {
+            "repeats a pattern, as asked, which a drive can compress"
+        } else {
+            "is random, so that no drive can compress it"
+        }
+    }));
+    Some(told).filter(|told| !told.is_empty())
+}
+
+fn each_once<'a>(phrases: impl Iterator<Item = &'a str>) -> String {
+    let mut told: Vec<&str> = Vec::new();
+    for phrase in phrases {
+        if !told.contains(&phrase) {
+            told.push(phrase);
+        }
+    }
+    told.join(", or ")
+}
+
 /// How the figures came about.
 pub(super) fn method(record: &Record) -> Markup {
     let direct = match record.target.kind {
@@ -274,7 +317,6 @@ pub(super) fn method(record: &Record) -> Markup {
         _ if record.target.direct => "The target was opened with O_DIRECT, so the page cache took no part.",
         _ => "The target was opened without O_DIRECT: the page cache took part, and figures are of both.",
     };
-    let write = record.workloads.iter().any(|w| w.job.operation != Operation::Read);
     html! {
         section id="method" {
             h2 { "How these numbers were obtained" }
@@ -284,9 +326,9 @@ pub(super) fn method(record: &Record) -> Markup {
             }
             @if !record.workloads.is_empty() {
                 p {
-                    "Each workload ran on pinned threads, each with its own engine, at a fixed number of I/Os in flight "
-                    "(closed loop: the next I/O starts when one completes). Offsets follow from seed " (record.seed)
-                    @if write { "; what was written is random, so that no drive can compress it" }
+                    "Each workload ran on pinned threads, each with its own engine, " (loops(record))
+                    ". Offsets follow from seed " (record.seed)
+                    @if let Some(contents) = contents(record) { "; what was written " (contents) }
                     "."
                 }
                 p {

@@ -154,6 +154,33 @@ fn ids_are_unique_and_references_resolve() {
 }
 
 #[test]
+fn the_method_is_that_of_the_workloads() {
+    use crate::record::{JobDetail, Operation};
+    let text = page(fixtures::optane(), None);
+    assert!(
+        text.contains("at a fixed number of I/Os in flight (closed loop") && !text.contains("open loop:")
+    );
+    assert!(text.contains("; what was written is random, so that no drive can compress it."));
+    let text = page(fixtures::open_loop(), None);
+    assert!(
+        text.contains("on a schedule (open loop") && !text.contains("at a fixed number of I/Os in flight")
+    );
+    assert!(!text.contains("; what was written"), "it only reads");
+    let written = |detail: JobDetail| {
+        let mut record = fixtures::open_loop();
+        record.workloads[0].job.operation = Operation::Write;
+        record.workloads[0].job.detail = Some(detail);
+        page(record, None)
+    };
+    let zeroes = written(JobDetail { buffer_pattern: Some("00".to_owned()), ..JobDetail::default() });
+    assert!(zeroes.contains("repeats a pattern") && !zeroes.contains("is random, so"));
+    let half = written(JobDetail { compressible_percent: Some(50), ..JobDetail::default() });
+    assert!(half.contains("can be compressed in part") && !half.contains("is random, so"));
+    let pauses = written(JobDetail { think_time_ns: Some(1000), ..JobDetail::default() });
+    assert!(pauses.contains("with pauses between I/Os") && pauses.contains("is random, so"));
+}
+
+#[test]
 fn a_record_without_results_is_still_a_page() {
     let text = page(fixtures::empty(), None);
     assert!(text.contains("No such file or directory") && text.contains("No workload was measured"));

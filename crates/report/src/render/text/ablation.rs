@@ -17,13 +17,18 @@ pub fn ablation(ablation: &Ablation, options: TextOptions) -> String {
         text += &table(ablation, workload).draw(page.width);
         text.push('\n');
     }
-    let runs = |setting: Option<&Setting>| setting.and_then(|s| s.runs.first()).map_or(0, Vec::len);
-    let (found, with) = (runs(ablation.settings.first()), runs(ablation.settings.get(1)));
-    let method = format!(
+    let runs = |setting: &Setting| setting.runs.first().map_or(0, Vec::len);
+    let found = ablation.settings.first().map_or(0, runs);
+    // A change that could not be made has no runs.
+    let with = ablation.settings.iter().skip(1).map(runs).max().unwrap_or(0);
+    let mut method = format!(
         "Medians of {with} runs each ({found} as found), taken in turn. * marks a change that exceeds the noise: \
-         every run with it lies beyond every run without. By chance that happens to {:.1} % of the figures.",
-        chance_of_error(found, with) * 100.0
+         every run with it lies beyond every run without."
     );
+    if found > 0 && with > 0 {
+        let percent = chance_of_error(found, with) * 100.0;
+        method += &format!(" By chance that happens to {percent:.1} % of the figures.");
+    }
     text += &wrap(&method, page.width, "", "");
     for setting in ablation.settings.iter().filter(|setting| !setting.changes.is_empty()) {
         text += &wrap(&setting.changes.join("; "), page.width, &format!("{}: ", setting.name), "    ");
@@ -107,5 +112,12 @@ mod tests {
             assert!(text.contains(piece), "{piece}\n{text}");
         }
         assert!(!text.contains("99.99 %"), "too few samples for it\n{text}");
+        assert!(text.contains("chance"), "{text}");
+        let mut without = value;
+        without.settings[1].runs = vec![Vec::new()];
+        assert!(ablation(&without, TextOptions::default()).contains("Medians of 2 runs each (2 as found)"));
+        without.settings[2].runs = vec![Vec::new()];
+        let text = ablation(&without, TextOptions::default());
+        assert!(!text.contains("chance"), "nothing was measured with a change\n{text}");
     }
 }

@@ -220,9 +220,7 @@ impl Draft {
     }
 
     pub(in crate::front::fio) fn set_percentage_random(&mut self, text: &str) -> Outcome {
-        // As in fio there may be one for writes behind a comma; here runs keep their direction.
-        let percent = text.split(',').next().unwrap_or(text);
-        self.spec.random_percent = crate::front::number(percent, 0, 100)?;
+        self.random_percent = values::by_direction(text, |part| values::number(part, 0, 100))?;
         Ok(())
     }
 
