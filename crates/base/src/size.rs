@@ -6,12 +6,20 @@ use thiserror::Error;
 
 /// A text that is not a byte count.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "'{text}' is not a size: {reason}; wanted a number with an optional unit, such as 4096, 4k, 64KiB or 1.5GiB"
-)]
-pub struct SizeError {
-    text: String,
-    reason: &'static str,
+pub enum SizeError {
+    /// Number or unit cannot be read, or the value does not fit.
+    #[error(
+        "'{text}' is not a size: {reason}; wanted a number with an optional unit, such as 4096, 4k, 64KiB or 1.5GiB"
+    )]
+    Unreadable {
+        /// What was read.
+        text: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A number alone, where nobody means single bytes.
+    #[error("'{0}' has no unit; wanted a unit, such as {0}GiB")]
+    NoUnit(String),
 }
 
 /// Bytes in one KiB.
@@ -26,7 +34,7 @@ pub const GIB: u64 = 1 << 30;
 /// # Errors
 /// When the number or the unit cannot be read, or the value is negative or does not fit 64 bits.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
-    let fail = |reason| SizeError { text: text.to_owned(), reason };
+    let fail = |reason| SizeError::Unreadable { text: text.to_owned(), reason };
     let trimmed = text.trim();
     let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(split);
@@ -43,6 +51,22 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
         return Err(fail("too large"));
     }
     Ok(bytes.round() as u64)
+}
+
+/// Reads a byte count that is never a few bytes, such as a size of memory: a number alone would be a slip.
+///
+/// # Errors
+/// As [`parse_size`], and when there is no unit, unless it is zero.
+pub fn parse_size_with_unit(text: &str) -> Result<u64, SizeError> {
+    match parse_size(text)? {
+        bytes if bytes > 0 && !ends_in_unit(text) => Err(SizeError::NoUnit(text.trim().to_owned())),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Whether a quantity that was read has a unit behind its number.
+pub(crate) fn ends_in_unit(text: &str) -> bool {
+    text.trim().ends_with(char::is_alphabetic)
 }
 
 fn unit_bytes(unit: &str) -> Option<u64> {
@@ -104,6 +128,18 @@ mod tests {
         for text in ["", "k", "-1", "4x", "1.2.3k", "99999999999999999999", "1e400t", "20000000t"] {
             assert!(parse_size(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn asks_for_a_unit_where_bytes_would_be_a_slip() {
+        for text in ["0", "0.0", "384GiB", "40 g", "7b"] {
+            assert_eq!(parse_size_with_unit(text), parse_size(text), "{text}");
+        }
+        for text in ["384", " 384 "] {
+            let error = parse_size_with_unit(text).unwrap_err().to_string();
+            assert_eq!(error, "'384' has no unit; wanted a unit, such as 384GiB");
+        }
+        assert_eq!(parse_size_with_unit("4x"), parse_size("4x"));
     }
 
     #[test]

@@ -1,16 +1,25 @@
 //! Durations as people type them (`30s`, `500ms`) and latencies as people read them (`7.57 us`).
 
+use crate::size::ends_in_unit;
 use std::time::Duration;
 use thiserror::Error;
 
 /// A text that is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "'{text}' is not a duration: {reason}; wanted a number with a unit, such as 200us, 500ms, 30s, 5m or 2h"
-)]
-pub struct DurationError {
-    text: String,
-    reason: &'static str,
+pub enum DurationError {
+    /// Number or unit cannot be read, or the value is out of range.
+    #[error(
+        "'{text}' is not a duration: {reason}; wanted a number with a unit, such as 200us, 500ms, 30s, 5m or 2h"
+    )]
+    Unreadable {
+        /// What was read.
+        text: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A number alone, where nobody means seconds.
+    #[error("'{0}' has no unit; wanted a unit, such as {0}us")]
+    NoUnit(String),
 }
 
 /// Reads `30s`, `500ms`, `200us`, `10ns`, `5m`, `2h`; a bare number is seconds, as in fio.
@@ -18,7 +27,7 @@ pub struct DurationError {
 /// # Errors
 /// When the number or the unit cannot be read or the value is out of range.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
-    let fail = |reason| DurationError { text: text.to_owned(), reason };
+    let fail = |reason| DurationError::Unreadable { text: text.to_owned(), reason };
     let trimmed = text.trim();
     let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(split);
@@ -37,6 +46,19 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
         return Err(fail("too long"));
     }
     Ok(Duration::from_nanos(nanoseconds.round() as u64))
+}
+
+/// Reads a latency, which is hardly ever meant in seconds: a number alone would be a slip.
+///
+/// # Errors
+/// As [`parse_duration`], and when there is no unit, unless it is zero.
+pub fn parse_latency(text: &str) -> Result<Duration, DurationError> {
+    match parse_duration(text)? {
+        latency if !latency.is_zero() && !ends_in_unit(text) => {
+            Err(DurationError::NoUnit(text.trim().to_owned()))
+        }
+        latency => Ok(latency),
+    }
 }
 
 /// Shows nanoseconds in the unit an engineer would use, three significant digits: `850 ns`, `7.57 us`, `1.2
@@ -103,6 +125,16 @@ mod tests {
         for text in ["", "s", "-1s", "3 parsecs", "1e99h", "99999999999999h", "."] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_latency_has_a_unit() {
+        for text in ["0", "200us", "1.5 µs", "1s"] {
+            assert_eq!(parse_latency(text), parse_duration(text), "{text}");
+        }
+        let error = parse_latency("200").unwrap_err().to_string();
+        assert_eq!(error, "'200' has no unit; wanted a unit, such as 200us");
+        assert_eq!(parse_latency("fast"), parse_duration("fast"));
     }
 
     #[test]

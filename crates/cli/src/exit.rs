@@ -5,7 +5,9 @@
 
 use crate::output::say;
 use clap::error::ErrorKind;
+use std::error::Error;
 use std::ffi::OsString;
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::process::ExitCode;
 
 /// How a command that did not fail ended.
@@ -64,10 +66,23 @@ pub(crate) fn end_of_words(error: &clap::Error, program: &clap::Command, words: 
     if asked_for {
         let _ = error.print();
     } else {
-        let line = one_line(&error.render().to_string());
+        let line = one_line(&with_wanted(error));
         say!("overdrive: {line}; see {} --help", named_command(program, words));
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// The text of an error, which says what was wanted: of a number that is none the standard library does not.
+fn with_wanted(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let Some(source) = error.source() else { return text };
+    let wanted = match source.downcast_ref::<ParseIntError>().map(ParseIntError::kind) {
+        Some(IntErrorKind::PosOverflow) => "wanted a smaller number",
+        Some(_) => "wanted a whole number from 0 on",
+        None if source.is::<ParseFloatError>() => "wanted a number",
+        None => return text,
+    };
+    text.replace(&source.to_string(), wanted)
 }
 
 /// The paragraphs of an error without its usage and what stands below.
@@ -113,12 +128,11 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::Flags;
-    use clap::{CommandFactory, Parser};
+    use crate::flags::program;
 
     fn line_of(words: &str) -> String {
-        let error = Flags::try_parse_from(words.split(' ')).unwrap_err();
-        one_line(&error.render().to_string())
+        let error = program().try_get_matches_from(words.split(' ')).unwrap_err();
+        one_line(&with_wanted(&error))
     }
 
     #[test]
@@ -141,8 +155,25 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_are_none_are_told_what_was_wanted() {
+        for (words, line) in [
+            ("--seed -1", "invalid value '-1' for '--seed <N>': wanted a whole number from 0 on"),
+            ("--iodepth many", "invalid value 'many' for '--iodepth <N>': wanted a whole number from 0 on"),
+            (
+                "--seed 99999999999999999999",
+                "invalid value '99999999999999999999' for '--seed <N>': wanted a smaller number",
+            ),
+            ("--rate-iops fast", "invalid value 'fast' for '--rate-iops <N>': wanted a number"),
+        ] {
+            assert_eq!(line_of(&format!("overdrive run f {words}")), line);
+        }
+        let offset = line_of("overdrive run f --offset -1");
+        assert!(offset.contains("'-1' is not a size: no number"), "{offset}");
+    }
+
+    #[test]
     fn the_hint_names_the_command_as_far_as_it_was_named() {
-        let program = Flags::command();
+        let program = program();
         let named = |words: &str| {
             named_command(&program, &words.split(' ').map(OsString::from).collect::<Vec<OsString>>())
         };

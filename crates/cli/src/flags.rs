@@ -9,6 +9,7 @@ mod extend;
 mod front;
 mod help;
 mod page;
+mod program;
 mod run;
 mod search;
 mod swap;
@@ -30,6 +31,7 @@ use overdrive_base::time::parse_duration;
 use overdrive_io::job::words::{WordError, parse_bssplit, parse_distribution};
 use overdrive_io::job::{Distribution, SizeShare};
 pub(crate) use page::{PageBacking, PageFlags};
+pub(crate) use program::program;
 pub(crate) use run::{GoalFlags, LogFlags, QueueFlags, WriteFlags};
 pub(crate) use search::SearchFlags;
 use std::path::PathBuf;
@@ -224,7 +226,7 @@ pub(crate) struct RunFlags {
     #[arg(long, alias = "sqthread_poll")]
     pub(crate) sqthread_poll: bool,
     /// Print the record as JSON on standard output, and nothing else there
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = front::NO_RECORD)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) front: FrontFlags,
@@ -299,7 +301,7 @@ pub(crate) struct PaceFlags {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with_all = ["rate", "rate_iops", "arrivals"])]
     pub(crate) thinktime: Option<Duration>,
     /// I/Os between two pauses
-    #[arg(long, alias = "thinktime_blocks", value_name = "N", default_value_t = 1)]
+    #[arg(long, alias = "thinktime_blocks", value_name = "N", default_value_t = 1, requires = "thinktime")]
     pub(crate) thinktime_blocks: u32,
 }
 
@@ -574,4 +576,7 @@ pub(crate) struct CompareFlags {
     /// Print the comparison as JSON on standard output, and nothing else there
     #[arg(long)]
     pub(crate) json: bool,
+    /// End with 1 when a figure of NEW is worse by more than noise
+    #[arg(long)]
+    pub(crate) exit_code: bool,
 }

@@ -12,21 +12,24 @@ mod flags;
 mod guide;
 mod interrupt;
 mod io_log;
+mod leftovers;
 mod live;
 mod open_target;
 mod output;
 mod progress;
 mod self_test;
 
-use clap::{CommandFactory, Parser};
+use clap::FromArgMatches;
 use flags::{Command, Flags};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let words = flags::in_order(std::env::args_os());
-    let flags = match Flags::try_parse_from(&words) {
+    let program = flags::program();
+    let matches = program.clone().try_get_matches_from(&words);
+    let flags = match matches.and_then(|matches| Flags::from_arg_matches(&matches)) {
         Ok(flags) => flags,
-        Err(error) => return exit::end_of_words(&error, &Flags::command(), &words),
+        Err(error) => return exit::end_of_words(&error, &program, &words),
     };
     let outcome = match flags.command {
         Command::Evaluate(flags) => cmd::evaluate::evaluate(&flags),

@@ -209,7 +209,7 @@ fn check_kind(spec: &str, metadata: &std::fs::Metadata) -> Result<()> {
     let kind = metadata.file_type();
     if kind.is_dir() {
         refuse!(
-            "{spec}: a directory; wanted a block device or a file (--dir {spec} makes a scratch file in it)"
+            "{spec}: a directory; wanted a block device or a file (evaluate --dir {spec} makes a scratch file in it)"
         );
     }
     if !kind.is_file() && !kind.is_block_device() {

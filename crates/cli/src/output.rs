@@ -4,6 +4,8 @@ use anyhow::{Context, Result};
 use overdrive_report::record::Record;
 use overdrive_report::render::text::{TextOptions, shown};
 use std::borrow::Cow;
+use std::env::var_os;
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -67,12 +69,18 @@ pub(crate) fn say_line(line: std::fmt::Arguments<'_>) {
     let _ = stderr.lock().write_all(fit_for(&stderr, &line).as_bytes());
 }
 
-/// As wide as the terminal, between 80 and 120 columns; colour on a terminal unless NO_COLOR is set.
+/// As wide as the terminal, between 80 and 120 columns; colour on a terminal, unless NO_COLOR is set or it is
+/// a dumb one.
 pub(crate) fn text_options() -> TextOptions {
     let stdout = std::io::stdout();
     let width = overdrive_sys::terminal_columns(&stdout).unwrap_or(80).clamp(80, 120);
-    let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let colour = stdout.is_terminal() && wants_colour(var_os("NO_COLOR"), var_os("TERM"));
     TextOptions { width, colour }
+}
+
+/// Whether the environment leaves colour to a terminal.
+fn wants_colour(no_color: Option<OsString>, term: Option<OsString>) -> bool {
+    no_color.is_none_or(|value| value.is_empty()) && term.is_none_or(|name| name != "dumb")
 }
 
 /// Replaces a file in one step, so that a reader or a crash sees the old one or the new one, whole. What is
@@ -171,6 +179,19 @@ mod tests {
         assert_eq!(harmless("plain, bold \x1b[1m\x1b[0;31mred\n"), "plain, bold \x1b[1m\x1b[0;31mred\n");
         let title = harmless("a\x1b]0;title\x07b\x1b[2Jc\rd\u{9b}5A\x1b[?25l\x1b");
         assert_eq!(title, "a\u{fffd}]0;title\u{fffd}b\u{fffd}[2Jc\u{fffd}d\u{fffd}5A\u{fffd}[?25l\u{fffd}");
+    }
+
+    #[test]
+    fn colour_is_left_out_where_it_is_unwanted_or_not_shown() {
+        for (no_color, term, wanted) in [
+            (None, None, true),
+            (Some(""), Some("xterm"), true),
+            (Some("1"), Some("xterm"), false),
+            (None, Some("dumb"), false),
+        ] {
+            let found = wants_colour(no_color.map(OsString::from), term.map(OsString::from));
+            assert_eq!(found, wanted, "NO_COLOR {no_color:?}, TERM {term:?}");
+        }
     }
 
     #[test]

@@ -12,12 +12,19 @@ use std::path::Path;
 /// Compares two records.
 pub(crate) fn compare(flags: &CompareFlags) -> Result<Ending> {
     let comparison = compare::compare(&load(&flags.old)?, &load(&flags.new)?);
+    if comparison.workloads.is_empty() {
+        refuse!(
+            "{}, {}: the two records have no workload in common; wanted two of the same workloads",
+            flags.old.display(),
+            flags.new.display()
+        );
+    }
     if flags.json {
         output::print(&(serde_json::to_string_pretty(&comparison)? + "\n"))?;
     } else {
         output::print(&render::text::comparison(&comparison, output::text_options()))?;
     }
-    Ok(Ending::Done)
+    Ok(if flags.exit_code && comparison.is_worse() { Ending::BadVerdict } else { Ending::Done })
 }
 
 /// A record that can be compared: one of I/O workloads.

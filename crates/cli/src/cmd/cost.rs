@@ -43,8 +43,8 @@ impl Density {
         let name = path.display();
         let text = std::fs::read_to_string(path)
             .map_err(|error| Refused(format!("--from {name}: {error}; wanted a density.json")))?;
-        let record = DensityRecord::from_json(&text)
-            .map_err(|error| Refused(format!("--from {name}: {error}; wanted a density.json")))?;
+        let record =
+            DensityRecord::from_json(&text).map_err(|error| Refused(format!("--from {name}: {error}")))?;
         let (Some(a), Some(b)) = (record.backings.first(), record.backings.get(1..).and_then(<[_]>::last))
         else {
             refuse!("--from {name}: it has one backing; wanted two, such as --backing dram,swap");

@@ -66,6 +66,9 @@ const QUICK: Lengths = Lengths {
 
 /// Runs the whole evaluation.
 pub(crate) fn evaluate(flags: &EvaluateFlags) -> Result<Ending> {
+    if flags.runtime.is_some_and(|runtime| runtime.is_zero()) {
+        refuse!("--runtime 0: a runtime of zero measures nothing; wanted one such as 3s");
+    }
     if flags.ablate.ablate {
         return ablate::ablate(flags);
     }
@@ -152,9 +155,16 @@ pub(crate) fn settle(draft: &mut Draft, outcome: &Outcome) -> Ending {
             draft.set_status(Status::Interrupted);
             Ending::Interrupted
         }
-        Ended::TimeUp if !outcome.errors.is_empty() => Ending::BadVerdict,
+        Ended::TimeUp if !outcome.errors.is_empty() || outcome.short_ios > 0 => Ending::BadVerdict,
+        Ended::TimeUp if !all_checked(outcome) => Ending::BadVerdict,
         Ended::TimeUp => Ending::Done,
     }
+}
+
+/// Whether content was looked at where that was asked for, and no less of it than was written.
+fn all_checked(outcome: &Outcome) -> bool {
+    let enough = |blocks: u64| blocks > 0 && blocks >= outcome.write.ios;
+    outcome.verified.as_ref().is_none_or(|verified| enough(verified.blocks))
 }
 
 /// An evaluation under way.
@@ -397,4 +407,36 @@ fn result_line(outcome: &Outcome) -> String {
     let errors = if errors > 0 { format!(", {errors} errors") } else { String::new() };
     let rate = three_digits(outcome.per_second(outcome.bytes()) / MIB as f64);
     format!("{:>6.0} IOPS {rate:>4} MiB/s {p99}{errors}", outcome.iops())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overdrive_io::engine::sim::SimSpec;
+    use overdrive_io::job::{JobSpec, Operation};
+    use overdrive_io::target::Target;
+    use overdrive_io::verify::Verified;
+
+    #[test]
+    fn content_that_was_written_and_not_read_back_is_no_good_verdict() {
+        let target = Target::simulated(SimSpec::default());
+        let engine = EngineKind::Sim(SimSpec::default());
+        let operation = Operation::Write;
+        let spec = JobSpec { engine, operation, number_ios: Some(10), ..JobSpec::default() };
+        let setting = Setting {
+            cpus: Vec::new(),
+            clock: Clock::calibrate(Duration::from_millis(2)),
+            stop: Arc::default(),
+            live: false,
+        };
+        let job = spec.check(target.size()).unwrap();
+        let mut outcome = run(&job, &[target], &setting, |_, _| ()).unwrap();
+        assert!(all_checked(&outcome), "nobody asked");
+        for (blocks, good) in [(0, false), (9, false), (10, true), (12, true)] {
+            outcome.verified = Some(Verified { blocks, ..Verified::default() });
+            assert_eq!(all_checked(&outcome), good, "{blocks} of 10");
+        }
+        outcome.write.ios = 0;
+        assert!(all_checked(&outcome), "a run that only reads back");
+    }
 }

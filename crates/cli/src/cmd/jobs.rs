@@ -30,7 +30,7 @@ use overdrive_report::verdict;
 use overdrive_sys::clock::Clock;
 use prepare::{Prepared, Stage};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Makes the text of a result in another tool's form.
 pub(crate) type Tables<'a> = &'a dyn Fn(&Record, &[Shown]) -> Result<String>;
@@ -83,9 +83,9 @@ pub(crate) fn run_plan(plan: Plan, how: &How<'_>) -> Result<Ending> {
         output::say!("overdrive: stopped while a scratch file was written; nothing was measured");
         return Ok(Ending::Interrupted);
     }
-    let before = show::disk_counters(&root, &stage);
-    let (ending, measured_s) = run_phases(&stage, how, setting, &root, &mut draft)?;
-    let disks = show::disks(before, &root, &stage, measured_s);
+    let (before, read_at) = (show::disk_counters(&root, &stage), Instant::now());
+    let ending = run_phases(&stage, how, setting, &root, &mut draft)?;
+    let disks = show::disks(before, &root, &stage, read_at.elapsed());
     draft.complete(ending);
     let mut record = draft.finish();
     verdict::judge_all(&mut record);
@@ -94,14 +94,14 @@ pub(crate) fn run_plan(plan: Plan, how: &How<'_>) -> Result<Ending> {
     Ok(ending)
 }
 
-/// Runs phase after phase until one does not end as it should; with the seconds measured in all.
+/// Runs phase after phase until one does not end as it should.
 fn run_phases(
     stage: &Stage,
     how: &How<'_>,
     mut setting: Setting,
     root: &Root,
     draft: &mut Draft,
-) -> Result<(Ending, f64)> {
+) -> Result<Ending> {
     let phases = stage.jobs.iter().map(|job| job.section.phase).max().unwrap_or(0) + 1;
     let length = |jobs: &[&Prepared]| jobs.iter().map(|job| shown_length(job)).max().unwrap_or_default();
     let of = |phase: u32| -> Vec<&Prepared> {
@@ -110,10 +110,10 @@ fn run_phases(
     let planned = (0..phases).map(|phase| length(&of(phase))).sum();
     let mut view = LiveView::new(how.front.live, phases as usize, planned);
     setting.live = view.wants_figures();
-    let (mut worst, mut measured_s) = (Ending::Done, 0.0);
+    let mut worst = Ending::Done;
     for phase in 0..phases {
         if setting.stop.load(Ordering::Relaxed) {
-            return Ok((Ending::Interrupted, measured_s));
+            return Ok(Ending::Interrupted);
         }
         let jobs = of(phase);
         let names: Vec<&str> = jobs.iter().map(|job| job.planned.title.as_str()).collect();
@@ -142,7 +142,6 @@ fn run_phases(
             Err(error) => return Err(refusal(error)),
         };
         let device = before.zip(device_counters(root, counted));
-        measured_s += outcomes.iter().map(|outcome| outcome.elapsed.as_secs_f64()).fold(0.0, f64::max);
         for (job, outcome) in jobs.iter().zip(&outcomes) {
             let targets = &job.section.targets;
             draft.add(&Measured { planned: &job.planned, outcome, device, targets });
@@ -156,7 +155,7 @@ fn run_phases(
         }
     }
     view.finish();
-    Ok((worst, measured_s))
+    Ok(worst)
 }
 
 fn named(job: &Prepared) -> Named {

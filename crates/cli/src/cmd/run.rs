@@ -22,6 +22,7 @@ use overdrive_host::facts::HostFacts;
 use overdrive_host::facts::block::DiskStats;
 use overdrive_host::facts::limits::User;
 use overdrive_io::engine::EngineKind;
+use overdrive_io::engine::sim::SimSpec;
 use overdrive_io::front::{Extent, Logs, Plan, Section, fio};
 use overdrive_io::job::{
     Access, Batch, Content, Distribution, Job, JobSpec, LatencyTarget, Operation, PageCache,
@@ -37,7 +38,7 @@ use overdrive_report::verdict;
 use overdrive_sys::clock::Clock;
 use overdrive_sys::ring::{RingError, buffers_bytes};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Runs it and prints the record.
 pub(crate) fn run(flags: &RunFlags) -> Result<Ending> {
@@ -45,9 +46,6 @@ pub(crate) fn run(flags: &RunFlags) -> Result<Ending> {
         return Ok(ending);
     }
     let all = open_all(flags)?;
-    if flags.search.any() && (flags.goals.any() || flags.logs.any()) {
-        refuse!("--objective and --sweep run many jobs: they take no logs, latency target or steady state");
-    }
     let Some(open) = all.first() else { refuse!("no target: wanted a block device, a file, or sim") };
     let planned = plan(flags, &all)?;
     let targets: Vec<Target> = all.iter().map(|open| open.target.clone()).collect();
@@ -86,10 +84,11 @@ pub(crate) fn run(flags: &RunFlags) -> Result<Ending> {
     }
     // What passes the block layer by is in none of its counters.
     let counted = target_facts.as_ref().filter(|_| all.len() == 1 && open.target.generic().is_none());
-    let before = device_counters(&root, counted);
+    let (before, read_at) = (device_counters(&root, counted), Instant::now());
     let task = Task { job, targets, cpus: Vec::new(), log: sink };
     let outcome = run_shown(flags, &planned.title, task, setting)?;
     let device = before.zip(device_counters(&root, counted));
+    let between = read_at.elapsed();
     let mut ending = settle(&mut draft, &outcome);
     draft.complete(ending);
     if ending == Ending::Done && outcome.verified.as_ref().is_some_and(|verified| verified.failures() > 0) {
@@ -99,6 +98,7 @@ pub(crate) fn run(flags: &RunFlags) -> Result<Ending> {
         ending = close_logs(logs, &mut draft, ending);
     }
     draft.add(&Measured { planned: &planned, outcome: &outcome, device, targets: &flags.targets });
+    let device = device.map(|(before, after)| (before, after, between));
     print_record(flags, &draft, device).map(|()| ending)
 }
 
@@ -126,13 +126,28 @@ fn run_as_plan(flags: &RunFlags) -> Result<Option<Ending>> {
         job_file::refuse_other_flags(name)?;
         return run_plan(job_file::read(name, flags.front.ignore_unsupported)?, &how).map(Some);
     }
+    check_search(flags)?;
     if flags.front.save_job || flags.front.dry_run {
-        return run_plan(Plan { sections: vec![section(flags)?], ..Plan::default() }, &how).map(Some);
-    }
-    if flags.search.any() && !matches!(flags.front.output_format, OutputFormat::Text | OutputFormat::Record) {
-        refuse!("--output-format: fio's JSON has no place for a search; wanted text or record");
+        let notes = flags.search.told().into_iter().collect();
+        let plan = Plan { sections: vec![section(flags)?], notes, ..Plan::default() };
+        return run_plan(plan, &how).map(Some);
     }
     Ok(None)
+}
+
+/// What does not go with a search.
+fn check_search(flags: &RunFlags) -> Result<()> {
+    let Some(option) = flags.search.option() else { return Ok(()) };
+    if flags.front.save_job {
+        refuse!("{option} has no place in a job file; wanted --save-job without it");
+    }
+    if flags.goals.any() || flags.logs.any() {
+        refuse!("--objective and --sweep run many jobs: they take no logs, latency target or steady state");
+    }
+    if !matches!(flags.front.output_format, OutputFormat::Text | OutputFormat::Record) {
+        refuse!("--output-format: fio's JSON has no place for a search; wanted text or record");
+    }
+    Ok(())
 }
 
 fn how(flags: &RunFlags) -> How<'_> {
@@ -150,7 +165,11 @@ pub(crate) fn refusal(error: RunError) -> anyhow::Error {
 }
 
 /// Prints the record in the form that was asked for.
-fn print_record(flags: &RunFlags, draft: &Draft, device: Option<(DiskStats, DiskStats)>) -> Result<()> {
+fn print_record(
+    flags: &RunFlags,
+    draft: &Draft,
+    device: Option<(DiskStats, DiskStats, Duration)>,
+) -> Result<()> {
     let mut record = draft.finish();
     verdict::judge_all(&mut record);
     output::print(&show::one(&record, &section(flags)?, &how(flags), device)?)
@@ -159,8 +178,11 @@ fn print_record(flags: &RunFlags, draft: &Draft, device: Option<(DiskStats, Disk
 /// The flags as a section of a job file; what only the target can say is left open.
 fn section(flags: &RunFlags) -> Result<Section> {
     let (access, operation) = workload(flags);
+    let simulated = flags.targets.iter().find_map(|target| SimSpec::parse(target)?.ok());
     let engine = match flags.ioengine {
-        None | Some(EngineFlag::IoUring | EngineFlag::Sim) => EngineKind::IoUring,
+        None => simulated.map_or(EngineKind::IoUring, EngineKind::Sim),
+        Some(EngineFlag::Sim) => EngineKind::Sim(simulated.unwrap_or_default()),
+        Some(EngineFlag::IoUring) => EngineKind::IoUring,
         Some(EngineFlag::Nop) => EngineKind::Nop,
         Some(EngineFlag::Pvsync2) => EngineKind::Pvsync2,
         Some(EngineFlag::Psync) => EngineKind::Psync,

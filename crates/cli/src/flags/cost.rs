@@ -2,7 +2,7 @@
 
 use super::help;
 use clap::Args;
-use overdrive_base::size::parse_size;
+use overdrive_base::size::parse_size_with_unit;
 use std::path::PathBuf;
 
 const COST_EXAMPLES: &str = "\
@@ -23,19 +23,19 @@ Examples:
 
 /// Server A has DRAM alone unless told; server B has less of it and an SSD, or the same and an SSD besides.
 #[derive(Debug, Args)]
-#[command(after_help = help::sizes(COST_EXAMPLES))]
+#[command(after_help = help::sizes_with_unit(COST_EXAMPLES))]
 pub(crate) struct CostFlags {
     /// DRAM of server A
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_with_unit)]
     pub(crate) dram_a: Option<u64>,
     /// Memory on SSD of server A
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size_with_unit)]
     pub(crate) ssd_a: u64,
     /// DRAM of server B
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_with_unit)]
     pub(crate) dram_b: Option<u64>,
     /// Memory on SSD of server B
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size_with_unit)]
     pub(crate) ssd_b: u64,
     /// The price of a GiB of DRAM divided by that of a GiB of SSD
     #[arg(long, value_name = "RATIO", conflicts_with = "prices", allow_negative_numbers = true)]
@@ -62,13 +62,13 @@ pub(crate) struct CostFlags {
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "100,75,50,25,12.5")]
     pub(crate) sweep_share: Vec<f64>,
     /// Bytes written to the SSD each day
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "write_rate")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_with_unit, conflicts_with = "write_rate")]
     pub(crate) writes_per_day: Option<u64>,
     /// Bytes written to the SSD each second, on average
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_with_unit)]
     pub(crate) write_rate: Option<u64>,
     /// Bytes that one drive may take in its life, as its maker promises [default: from the price list]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_with_unit)]
     pub(crate) rating: Option<u64>,
     /// How many drives share the writes [default: from the price list, else 1]
     #[arg(long, value_name = "N")]

@@ -3,6 +3,9 @@
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 
+/// What prints something else than --json promises.
+pub(super) const NO_RECORD: [&str; 3] = ["output_format", "save_job", "dry_run"];
+
 /// How results are shown, and what happens instead of a run.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct FrontFlags {
@@ -94,7 +97,7 @@ pub(crate) struct ForeignFlags {
     #[arg(long, requires = "write_to")]
     pub(crate) wipe: bool,
     /// Print the record as JSON on standard output, and nothing else there
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = NO_RECORD)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) front: FrontFlags,

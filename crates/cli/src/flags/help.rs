@@ -9,11 +9,21 @@ system failed it, 130 interrupted. `extend` ends with the code of its program.";
 
 pub(super) const SIZES: &str = "SIZE: such as 4096, 4k, 512MiB or 1.5GiB; KB, MB and GB are powers of 1000.";
 
+/// Where a number alone would be a slip.
+const SIZES_WITH_UNIT: &str = "\
+SIZE: such as 40g, 512MiB or 1.5TiB, with its unit; KB, MB and GB are powers of
+1000.";
+
 pub(super) const TIMES: &str = "TIME: such as 200us, 500ms, 30s, 5m or 2h; a number alone is seconds.";
 
 /// Examples, and how a SIZE is written.
 pub(super) fn sizes(examples: &str) -> String {
     format!("{examples}\n\n{SIZES}")
+}
+
+/// Examples, and how a SIZE is written that has to have a unit.
+pub(super) fn sizes_with_unit(examples: &str) -> String {
+    format!("{examples}\n\n{SIZES_WITH_UNIT}")
 }
 
 /// Examples, and how a SIZE and a TIME are written.

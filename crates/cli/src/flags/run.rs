@@ -1,7 +1,7 @@
 //! The words of `overdrive run` that few workloads need: what writes carry and how durable they are, the page
 //! cache, batches.
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, ArgGroup, Args};
 use overdrive_base::size::parse_size;
 use overdrive_base::time::parse_duration;
 use overdrive_io::job::words::{
@@ -74,9 +74,14 @@ pub(crate) struct QueueFlags {
     pub(crate) startdelay: Duration,
 }
 
+/// The logs that have a line for each I/O or window: what some options of logs are about.
+const LINE_LOGS: [&str; 3] = ["write_lat_log", "write_bw_log", "write_iops_log"];
+
 /// Logs in fio's file format.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Logs")]
+#[command(group(ArgGroup::new("line_logs").args(LINE_LOGS).multiple(true)))]
+#[command(group(ArgGroup::new("any_log").args(LINE_LOGS).arg("write_hist_log").multiple(true)))]
 pub(crate) struct LogFlags {
     /// Log the latency of I/Os to PREFIX_lat.N.log, N the worker
     #[arg(long, alias = "write_lat_log", value_name = "PREFIX")]
@@ -95,17 +100,17 @@ pub(crate) struct LogFlags {
         value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub(crate) log_hist_msec: Option<u64>,
     /// Log a line for each window of this many milliseconds instead of each I/O
-    #[arg(long, alias = "log_avg_msec", value_name = "N",
+    #[arg(long, alias = "log_avg_msec", value_name = "N", requires = "line_logs",
         value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub(crate) log_avg_msec: Option<u64>,
     /// Log the largest latency of each window instead of the mean
     #[arg(long, alias = "log_max_value", requires = "log_avg_msec")]
     pub(crate) log_max_value: bool,
     /// Log the offset of each I/O too
-    #[arg(long, alias = "log_offset")]
+    #[arg(long, alias = "log_offset", requires = "line_logs")]
     pub(crate) log_offset: bool,
     /// Log all workers into one file: PREFIX_lat.log
-    #[arg(long)]
+    #[arg(long, requires = "any_log")]
     pub(crate) log_shared: bool,
 }
 
@@ -117,27 +122,34 @@ pub(crate) struct GoalFlags {
     #[arg(long, alias = "latency_target", value_name = "TIME", value_parser = parse_duration)]
     pub(crate) latency_target: Option<Duration>,
     /// How long each depth is tried
-    #[arg(long, alias = "latency_window", value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    #[arg(long, alias = "latency_window", value_name = "TIME", default_value = "1s", value_parser = parse_duration,
+        requires = "latency_target")]
     pub(crate) latency_window: Duration,
     /// The share of I/Os that must keep --latency-target, in per cent
-    #[arg(long, alias = "latency_percentile", value_name = "PERCENT", default_value_t = 100.0)]
+    #[arg(
+        long,
+        alias = "latency_percentile",
+        value_name = "PERCENT",
+        default_value_t = 100.0,
+        requires = "latency_target"
+    )]
     pub(crate) latency_percentile: f64,
     /// Go on at the depth that was found until --runtime is over
-    #[arg(long, alias = "latency_run")]
+    #[arg(long, alias = "latency_run", requires = "latency_target")]
     pub(crate) latency_run: bool,
     /// End when steady: iops, bw or lat, or with _slope, and a limit, such as iops_slope:0.3%
     #[arg(long, aliases = ["ss", "steady-state", "steady_state"], value_name = "FIGURE:LIMIT", value_parser = parse_steady_state)]
     pub(crate) steadystate: Option<(Figure, Test, Limit)>,
     /// How long it must be steady
-    #[arg(long, aliases = ["ss_dur", "steadystate_duration"],
+    #[arg(long, aliases = ["ss_dur", "steadystate_duration"], requires = "steadystate",
         value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) ss_dur: Duration,
     /// Look for --steadystate only after this
-    #[arg(long, aliases = ["ss_ramp", "steadystate_ramp_time"],
+    #[arg(long, aliases = ["ss_ramp", "steadystate_ramp_time"], requires = "steadystate",
         value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
     pub(crate) ss_ramp: Duration,
     /// How often a value is taken for --steadystate
-    #[arg(long, aliases = ["ss_interval", "steadystate_check_interval"],
+    #[arg(long, aliases = ["ss_interval", "steadystate_check_interval"], requires = "steadystate",
         value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) ss_interval: Duration,
     /// Percentiles to report besides the usual ones, such as 97.5:99.5

@@ -1,6 +1,7 @@
 //! The flags of `run` that try many loads instead of one.
 
 use clap::Args;
+use overdrive_base::time::format_ns;
 use overdrive_io::search::Objective;
 
 /// What no search leaves to the user: it decides when I/Os are due, and how long each load runs.
@@ -11,7 +12,8 @@ const OTHERS: [&str; 7] = ["rate", "rate_iops", "arrivals", "thinktime", "verify
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Searches")]
 pub(crate) struct SearchFlags {
-    /// Find the highest rate at which this holds, in time from when I/Os are due; such as p99.9=200us
+    /// Find the highest rate at which this holds, in time from when I/Os are due; such as p99.9=200us, the
+    /// time with its unit
     #[arg(long, value_name = "pPERCENTILE=TIME", conflicts_with_all = OTHERS)]
     pub(crate) objective: Option<Objective>,
     /// Latency against load, at this many loads [default: 12], closest where the curve bends
@@ -28,6 +30,25 @@ pub(crate) struct SearchFlags {
 impl SearchFlags {
     /// Whether there is anything to search.
     pub(crate) fn any(&self) -> bool {
-        self.objective.is_some() || self.sweep.is_some() || self.surface.is_some()
+        self.option().is_some()
+    }
+
+    /// The option that asks for a search.
+    pub(crate) fn option(&self) -> Option<&'static str> {
+        let objective = self.objective.map(|_| "--objective");
+        objective.or(self.sweep.map(|_| "--sweep")).or(self.surface.map(|_| "--surface"))
+    }
+
+    /// What is searched for, in a line.
+    pub(crate) fn told(&self) -> Option<String> {
+        let objective = self.objective.map(|objective| {
+            let limit = format_ns(objective.limit_ns);
+            format!("the highest rate with p{} within {limit}", objective.percentile)
+        });
+        let sweep = self.sweep.map(|loads| format!("latency against load at {loads} loads"));
+        let surface =
+            self.surface.map(|side| format!("latency at {side} rates of reads by {side} of writes"));
+        let all: Vec<String> = [objective, sweep, surface].into_iter().flatten().collect();
+        (!all.is_empty()).then(|| format!("search: {}", all.join(", then ")))
     }
 }

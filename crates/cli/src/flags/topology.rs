@@ -2,7 +2,7 @@
 
 use super::help;
 use clap::Args;
-use overdrive_base::size::parse_size;
+use overdrive_base::size::parse_size_with_unit;
 use std::path::PathBuf;
 
 const TOPOLOGY_EXAMPLES: &str = "\
@@ -17,7 +17,7 @@ at once.";
 
 /// Only reads. Figures are GB/s in one direction after packet headers, all drives reading at once.
 #[derive(Debug, Args)]
-#[command(after_help = help::sizes(TOPOLOGY_EXAMPLES))]
+#[command(after_help = help::sizes_with_unit(TOPOLOGY_EXAMPLES))]
 pub(crate) struct TopologyFlags {
     /// Block devices, files or folders [default: every disk on a PCI device]
     #[arg(value_name = "TARGET")]
@@ -38,7 +38,7 @@ pub(crate) struct TopologyFlags {
 }
 
 fn above_zero(text: &str) -> Result<u64, String> {
-    match parse_size(text).map_err(|error| error.to_string())? {
+    match parse_size_with_unit(text).map_err(|error| error.to_string())? {
         0 => Err("a bridge that carries nothing; wanted what it carries in a second, such as 16g".to_owned()),
         bytes => Ok(bytes),
     }

@@ -3,6 +3,7 @@
 
 use crate::support::{folder, has_direct_io, run, skip};
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -96,6 +97,29 @@ fn every_change_is_taken_back_however_it_ends() {
     assert_ne!(now(), before, "a killed process cannot take anything back");
     let (code, _, error) = run(&["tune", "undo", "--state", state.to_str().unwrap()]);
     assert_eq!((code, now()), (0, before), "{error}");
+}
+
+#[test]
+fn an_ordinary_user_is_told_before_anything_is_measured() {
+    const NAME: &str = "ablate::an_ordinary_user_is_told_before_anything_is_measured";
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    // The build directory may be out of that user's reach.
+    let program = place.path().join("overdrive");
+    std::fs::copy(env!("CARGO_BIN_EXE_overdrive"), &program).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+    command.args(["evaluate", "--ablate", "--quick", "--size", "16MiB"]).current_dir(place.path());
+    let Ok(output) = command.output() else {
+        return skip(NAME, "there is no setpriv");
+    };
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    if error.contains("setpriv") {
+        return skip(NAME, &format!("no other user can be had: {}", error.trim()));
+    }
+    assert_eq!((output.status.code(), error.lines().count()), (Some(2), 1), "{error}");
+    assert!(error.contains("--ablate: changing settings needs root; nothing was touched"), "{error}");
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "the program alone");
 }
 
 #[test]

@@ -31,10 +31,26 @@ fn targets_that_cannot_be_measured_are_refused() {
     assert_refused(&[&name(&folder.path().join("missing"))], &["missing", "no such file", "wanted"]);
     assert_refused(&[&name(&empty), "--buffered"], &["empty", "wanted at least 16 MiB"]);
     assert_refused(&[&name(&small), "--buffered"], &["1 MiB", "wanted at least 16 MiB"]);
-    assert_refused(&[&name(folder.path())], &["a directory", "--dir"]);
+    assert_refused(&[&name(folder.path())], &["a directory", "(evaluate --dir "]);
     assert_refused(&["/dev/null"], &["/dev/null", "character device"]);
     assert_refused(&["sim:speed=9"], &["speed=9", "unknown key", "wanted sim"]);
     assert_refused(&["sim:size=1k"], &["16 MiB"]);
+    assert_refused(&["sim:read=80"], &["read=80", "wanted a unit, such as 80us"]);
+}
+
+#[test]
+fn a_runtime_of_zero_is_refused_before_anything_is_touched() {
+    let folder = folder();
+    let out = folder.path().join("out");
+    for more in [&["sim"][..], &["--dir", folder.path().to_str().unwrap()], &["--ablate"]] {
+        for runtime in ["0", "0.1ns"] {
+            let words = ["evaluate", "--runtime", runtime, "--out", out.to_str().unwrap()];
+            let (code, text, error) = run(&[&words[..], more].concat());
+            assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{more:?}: {error}");
+            assert!(error.contains("a runtime of zero measures nothing; wanted"), "{more:?}: {error}");
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{more:?}");
+        }
+    }
 }
 
 #[test]

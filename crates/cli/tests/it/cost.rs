@@ -51,7 +51,9 @@ fn impossible_prices_are_refused_in_one_line() {
     let list = folder.path().join("prices.toml");
     std::fs::write(&list, "date = \"2026\"\ncurrency = \"USD\"\n[dram]\nper_gib = -1\n[ssd]\nper_gib = 1\n")
         .unwrap();
-    let list = list.to_str().unwrap();
+    let other = folder.path().join("record.json");
+    std::fs::write(&other, "{\"schema\": \"overdrive.record/1\"}").unwrap();
+    let (list, other) = (list.to_str().unwrap(), other.to_str().unwrap());
     for (arguments, words) in [
         (vec!["--price-ratio", "0"], "--price-ratio 0: wanted"),
         (vec!["--price-ratio", "-4"], "--price-ratio -4: wanted"),
@@ -63,6 +65,12 @@ fn impossible_prices_are_refused_in_one_line() {
         (vec!["--price-ratio", "4", "--write-rate", "5MB"], "--rating"),
         (vec!["--price-ratio", "4", "--sweep-share", "200"], "0 to 1"),
         (vec!["--price-ratio", "4", "--from", list], "wanted a density.json"),
+        (
+            vec!["--price-ratio", "4", "--from", other],
+            "record.json: a record of overdrive.record/1; wanted a density.json (overdrive.density/1)",
+        ),
+        (vec!["--price-ratio", "4", "--ssd-a", "384"], "wanted a unit, such as 384GiB"),
+        (vec!["--price-ratio", "four"], "wanted a number"),
     ] {
         let (code, text, error) = cost(&arguments);
         assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{arguments:?}: {error}");

@@ -94,6 +94,27 @@ fn a_dead_drive_is_compared() {
     assert!(text.contains("0.00× -") && text.contains("the target differs"), "{text}");
     let (_, text, _) = run(&["compare", &dead, &alive]);
     assert!(text.contains("from 0 +"), "{text}");
+    assert_eq!(run(&["compare", "--exit-code", &alive, &dead]).0, 1, "worse");
+    assert_eq!(run(&["compare", "--exit-code", "--json", &alive, &dead]).0, 1);
+    assert_eq!(run(&["compare", "--exit-code", &dead, &alive]).0, 0, "better");
+    assert_eq!(run(&["compare", "--exit-code", &alive, &alive]).0, 0);
+}
+
+#[test]
+fn records_of_other_workloads_are_not_compared() {
+    let folder = folder();
+    let record = |rw: &str| {
+        let (_, text, _) = run(&["run", "sim", "--rw", rw, "--runtime", "100ms", "--json"]);
+        let path = folder.path().join(rw);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (one, other) = (record("randread"), record("randwrite"));
+    for more in [&[][..], &["--json"], &["--exit-code"]] {
+        let (code, text, error) = run(&[&["compare", &one, &other], more].concat());
+        assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{error}");
+        assert!(error.contains("no workload in common; wanted"), "{error}");
+    }
 }
 
 #[test]

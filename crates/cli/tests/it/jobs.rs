@@ -1,6 +1,6 @@
 //! Job files from end to end, fio's JSON, and looking before running.
 
-use crate::support::{folder, overdrive, read, run, skip, written_file};
+use crate::support::{folder, overdrive, read, run, skip, words_of, written_file};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -96,6 +96,32 @@ fn looking_touches_nothing() {
     let (_, saved, _) = run(&["run", "/dev/x", "--rw", "randrw", "--numjobs", "4", "--save-job"]);
     let (code, again, error) = run(&["run", &job(folder.path(), &saved), "--save-job"]);
     assert_eq!((code, again), (0, saved), "{error}");
+}
+
+#[test]
+fn a_search_and_a_simulated_device_are_told_as_they_would_run() {
+    let search = ["run", "sim", "--objective", "p99.9=200us", "--sweep", "--dry-run"];
+    let (code, text, error) = run(&search);
+    assert_eq!((code, error.as_str()), (0, ""));
+    let text = words_of(&text);
+    let note =
+        "Note: search: the highest rate with p99.9 within 200 us, then latency against load at 12 loads";
+    assert!(text.contains(note) && text.contains("ioengine=sim"), "{text}");
+    let folder = folder();
+    let job = |text: &str| job(folder.path(), text);
+    let (_, saved, _) = run(&["run", "sim:read=80us", "--runtime", "100ms", "--save-job"]);
+    assert!(saved.contains("ioengine=sim\n"), "{saved}");
+    let (code, again, error) = run(&["run", &job(&saved), "--save-job"]);
+    assert_eq!((code, &again), (0, &saved), "{error}");
+    let (code, text, error) = run(&["run", &job(&saved), "--json"]);
+    assert_eq!(code, 0, "{error}");
+    let record: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(record["workloads"][0]["job"]["engine"], "sim");
+    assert!(!text.contains("engine sim instead of"), "it was asked for");
+    let path = written_file(folder.path(), 16);
+    let real = format!("[a]\nfilename={}\nioengine=sim\n", path.display());
+    let (code, _, error) = run(&["run", &job(&real)]);
+    assert_eq!((code, error.contains("wanted a simulated target")), (2, true), "{error}");
 }
 
 #[test]

@@ -152,6 +152,20 @@ fn impossible_jobs_are_refused_in_one_line() {
         (&["--buffer-compress-percentage", "101"], "0 to 100"),
         (&["--sync", "maybe"], "none, sync or dsync"),
         (&["--iodepth-batch", "2"], "submit batch of 2: wanted 1 to 1"),
+        (&["--log-avg-msec", "250"], "--write-lat-log"),
+        (&["--log-avg-msec", "250", "--write-hist-log", "x"], "--write-lat-log"),
+        (&["--log-offset"], "--write-lat-log"),
+        (&["--log-shared"], "--write-hist-log"),
+        (&["--ss-dur", "5s"], "--steadystate"),
+        (&["--ss-interval", "5s"], "--steadystate"),
+        (&["--latency-run"], "--latency-target"),
+        (&["--latency-window", "2s"], "--latency-target"),
+        (&["--thinktime-blocks", "4"], "--thinktime"),
+        (&["--json", "--output-format", "fio-json"], "cannot be used with"),
+        (&["--json", "--save-job"], "cannot be used with"),
+        (&["--json", "--dry-run"], "cannot be used with"),
+        (&["--seed", "-1"], "wanted a whole number"),
+        (&["--rate-iops", "-5"], "operations a second"),
     ] {
         let (code, text, error) = run(&[&["run", "sim", "--runtime", "1s"], arguments].concat());
         assert_eq!((code, text.as_str()), (2, ""), "{arguments:?}: {error}");
@@ -213,9 +227,29 @@ fn a_surface_leaves_out_what_is_too_much_anyway() {
 }
 
 #[test]
+fn a_surface_writes_as_little_as_it_says() {
+    // Reads are two hundred times as fast as writes: half a per cent of the I/Os write.
+    let slow = "sim:read=100us,write=20ms,jitter=0,slow=0@1us,channels=8,per_kib=0ns";
+    let surface = ["--surface=3", "--rw", "randrw", "--iodepth", "32", "--runtime", "4s"];
+    let search = record(0, &[&[slow], surface.as_slice()].concat())["search"].clone();
+    let first = |point: &&Value| point["read"].is_object() && point["write"].is_object();
+    let point = search["points"].as_array().unwrap().iter().find(first).unwrap();
+    let asked = point["asked_write_iops"].as_f64().unwrap();
+    let done = point["write"]["iops"].as_f64().unwrap();
+    assert!((done / asked - 1.0).abs() < 0.25, "{done} writes a second for {asked}");
+}
+
+#[test]
 fn a_search_decides_when_ios_are_due() {
     for (arguments, piece) in [
         (&["--objective", "99=1ms"] as &[&str], "p99.9=200us"),
+        (&["--objective", "p99=200"], "wanted a unit, such as 200us"),
+        (
+            &["--objective", "p99=1ms", "--save-job"],
+            "--objective has no place in a job file; wanted --save-job",
+        ),
+        (&["--sweep", "--save-job"], "--sweep has no place in a job file"),
+        (&["--sweep", "--dry-run", "--latency-target", "1ms"], "they take no logs"),
         (&["--objective", "p99=1ms", "--rate-iops", "5"], "cannot be used with"),
         (&["--sweep=2"], "4..=200"),
         (&["--surface"], "--rw randrw"),

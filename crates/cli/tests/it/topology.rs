@@ -60,6 +60,7 @@ fn what_is_not_there_is_refused_in_one_line() {
         vec!["topology", "--from-capture", "/nowhere.tree"],
         vec!["topology", "/dev/no-such-disk"],
         vec!["topology", "--bridge-limit", "fast"],
+        vec!["topology", "--bridge-limit", "40"],
         vec!["topology", "--root", "/nowhere"],
         vec!["audit", "--root", "/nowhere"],
         vec!["tune", "plan", "--root", "/nowhere"],

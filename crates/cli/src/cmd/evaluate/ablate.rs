@@ -22,6 +22,7 @@ use overdrive_host::change::system::{HostSystem, System};
 use overdrive_host::change::{Change, Kind, meaning, side_effects};
 use overdrive_host::finding::{Profile, Risk};
 use overdrive_host::rules;
+use overdrive_io::engine::sim::SimSpec;
 use overdrive_io::outcome::{Ended, Outcome};
 use overdrive_io::run::run;
 use overdrive_report::ablation::{Ablation, Run, SCHEMA, Setting};
@@ -63,10 +64,14 @@ pub(super) fn ablate(flags: &EvaluateFlags) -> Result<Ending> {
     if let Some(name) = named.find(|name| !rules::all().any(|rule| rule.id == **name)) {
         refuse!("--rules {name}: no rule has this name; overdrive audit --json lists all");
     }
-    let open = open(flags, &lengths)?;
-    if open.target.simulation().is_some() {
+    if flags.target.as_deref().is_some_and(|target| SimSpec::parse(target).is_some()) {
         refuse!("--ablate: a simulated device stands on no host, so there is nothing to change");
     }
+    // Before anything is measured: every change would be refused after minutes.
+    if overdrive_sys::relay::effective_user() != 0 {
+        refuse!("--ablate: changing settings needs root; nothing was touched");
+    }
+    let open = open(flags, &lengths)?;
     // The lock first: two at once would measure each other's changes.
     let base = Path::new("/");
     let state = tune::state_folder(&flags.ablate.state, base)?;
