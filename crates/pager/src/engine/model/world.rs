@@ -312,8 +312,8 @@ impl World {
             if number > 0 {
                 continue;
             }
-            let waits = |doing: &Doing| matches!(doing, Doing::Waits { address: at, .. } if *at == address);
-            if self.scope.unmap && !program.threads.iter().any(waits) {
+            // Also where another thread waits: it must not wait for ever for what is no longer there.
+            if self.scope.unmap {
                 steps.push(Step::Unmap(thread, address));
             }
             if self.scope.pin {
@@ -327,7 +327,7 @@ impl World {
         let program = &self.programs[number];
         let free = |start: u64| program.wants.range(start..start + BLOCK_BYTES).next().is_none();
         let is_free_to = |doing: &Doing| match doing {
-            Doing::Nothing => true,
+            Doing::Nothing | Doing::Waits { .. } => true,
             Doing::Tells(Told::Unmap(_) | Told::Remap { .. }) => self.scope.late,
             _ => false,
         };
