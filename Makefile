@@ -92,10 +92,13 @@ bench-density: setup build ## Redis servers on DRAM, on swap and on extended mem
 bench-audit: build ## how long a full audit of this host takes
 	$(CARGO) xtask bench-audit --overdrive $(OVERDRIVE) $(BENCH_FLAGS)
 
-install: build ## install the binary into PREFIX/bin, the library into PREFIX/lib/overdrive, its header into PREFIX/include
+install: build ## install binary, library, header, man page and completions into bin, lib, include and share below PREFIX
 	install -D -m 755 $(OVERDRIVE) $(DESTDIR)$(PREFIX)/bin/overdrive
 	install -D -m 644 $(TARGET_DIR)/release/libovermem.so $(DESTDIR)$(PREFIX)/lib/overdrive/libovermem.so
 	install -D -m 644 crates/preload/include/overmem.h $(DESTDIR)$(PREFIX)/include/overmem.h
+	$(OVERDRIVE) man | install -D -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/share/man/man1/overdrive.1
+	$(OVERDRIVE) completions bash | \
+		install -D -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/share/bash-completion/completions/overdrive
 
 clean: ## remove what was built and the demo's output
 	$(CARGO) clean

@@ -4,7 +4,7 @@
 //! it; 130 interrupted. A command that runs somebody's program ends as that did.
 
 use crate::output::say;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error;
 use std::ffi::OsString;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
@@ -66,8 +66,10 @@ pub(crate) fn end_of_words(error: &clap::Error, program: &clap::Command, words: 
     if asked_for {
         let _ = error.print();
     } else {
-        let line = one_line(&with_wanted(error));
-        say!("overdrive: {line}; see {} --help", named_command(program, words));
+        let (line, name) = (one_line(&with_wanted(error)), named_command(program, words));
+        let hint =
+            if name.ends_with(" extend") && names_word(error) { "; the program goes behind --" } else { "" };
+        say!("overdrive: {line}{hint}; see {name} --help");
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
@@ -83,6 +85,12 @@ fn with_wanted(error: &clap::Error) -> String {
         None => return text,
     };
     text.replace(&source.to_string(), wanted)
+}
+
+/// Whether it is about a word that is no option.
+fn names_word(error: &clap::Error) -> bool {
+    let word = error.get(ContextKind::InvalidArg).or(error.get(ContextKind::InvalidSubcommand));
+    matches!(word, Some(ContextValue::String(word)) if !word.starts_with('-'))
 }
 
 /// The paragraphs of an error without its usage and what stands below.

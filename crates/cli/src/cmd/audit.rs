@@ -107,6 +107,7 @@ pub(crate) fn load(file: &Path) -> Result<Root> {
 }
 
 fn write_capture(flags: &AuditFlags, file: &Path) -> Result<Ending> {
+    output::check_replaceable("--capture", file)?;
     let root = rooted(&flags.scope.root)?.recorded();
     let (identity, _) = identity(&Root::new(&flags.scope.root), &flags.scope, None)?;
     look(&root, &flags.scope, None)?;

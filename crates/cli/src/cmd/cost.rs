@@ -83,6 +83,7 @@ pub(crate) fn cost(flags: &CostFlags) -> Result<Ending> {
         output::print(EXAMPLE)?;
         return Ok(Ending::Done);
     }
+    flags.html.as_deref().map_or(Ok(()), |path| output::check_replaceable("--html", path))?;
     let answer = answer(flags)?;
     let page = show::page(&answer);
     if let Some(path) = &flags.html {

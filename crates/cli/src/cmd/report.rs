@@ -10,6 +10,9 @@ use std::path::Path;
 
 /// Renders a record as text, HTML, JSON or an HdrHistogram log.
 pub(crate) fn report(flags: &ReportFlags) -> Result<Ending> {
+    for (option, path) in [("--html", &flags.html), ("--hlog", &flags.hlog)] {
+        path.as_deref().map_or(Ok(()), |path| output::check_replaceable(option, path))?;
+    }
     if let Some(record) = density_record(&flags.record)? {
         return density(&record, flags);
     }

@@ -166,3 +166,26 @@ fn records_that_are_none_are_refused() {
     }
     assert_eq!(run(&["report", "/no/such/record.json"]).0, 2);
 }
+
+#[test]
+fn where_nothing_can_be_written_is_wrong_use_and_found_out_first() {
+    let record = format!("{}/../../fixtures/records/optane.v1.json", env!("CARGO_MANIFEST_DIR"));
+    let cost = ["cost", "--dram-a", "2GiB", "--dram-b", "1GiB", "--ssd-b", "1GiB", "--price-ratio", "4"];
+    for words in [
+        &[&cost[..], &["--html"]].concat()[..],
+        &["audit", "--capture"],
+        &["report", &record, "--html"],
+        &["report", &record, "--hlog"],
+    ] {
+        let (code, text, error) = run(&[words, &["/no/such/folder/file"]].concat());
+        assert!(code == 2 && text.is_empty() && error.contains("cannot be written"), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn a_program_that_does_not_stand_behind_the_dashes_is_told_where_it_goes() {
+    let (code, _, error) = run(&["extend", "--dram", "64MiB", "--store", ".", "true"]);
+    assert!(code == 2 && error.contains("the program goes behind --"), "{error}");
+    let (code, _, error) = run(&["extend", "--dram", "64MiB", "--no-such", "--store", ".", "--", "true"]);
+    assert!(code == 2 && !error.contains("goes behind"), "{error}");
+}

@@ -76,6 +76,10 @@ fn the_man_page_and_completions_know_every_option() {
         assert!(page.replace('\\', "").contains(&format!("--{option}")), "{option}");
         assert!(script.contains(&format!("--{option}")), "{option}");
     }
+    assert!(page.contains(".SH OVERDRIVE TUNE APPLY\n"));
+    for none in ["LAUNCH", "EXTRA", "evaluate(1)"] {
+        assert!(!page.contains(none), "{none} is nothing that people find anywhere");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod worker;
 
 use memory::{Area, PAGE, check};
 use overdrive_pager::stats::Stat;
+use std::ffi::OsStr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -170,6 +171,31 @@ fn a_program_without_its_engine_is_stopped_and_leaves_nothing() {
     let left: Vec<_> =
         std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, [std::ffi::OsString::from(format!("{pid}.stats"))], "the store has no name");
+}
+
+/// The kernel spares such a process its own SIGKILL: it went on, and read zeroes.
+#[test]
+fn the_first_process_of_a_pid_namespace_is_stopped_without_its_engine_too() {
+    let dir = scratch();
+    let name = "the_first_process_of_a_pid_namespace_is_stopped_without_its_engine_too";
+    // SAFETY: only returns a number.
+    if !has_userfault(name) || unsafe { libc::geteuid() } != 0 {
+        return support::skip(name, "needs root and userfaultfd");
+    }
+    let settings =
+        format!("budget={BUDGET},store_bytes={},dir={},compress=off", 1u64 << 30, dir.path().display());
+    let child = Command::new("unshare")
+        .args(["--pid", "--fork", "env", &format!("LD_PRELOAD={}", library().display())])
+        .arg(format!("OVERDRIVE_EXTEND={settings},fail=1:0:0:0:500"))
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "role", "--nocapture", "--test-threads=1"])
+        .envs([(ROLE, OsStr::new("failing")), (DIR, dir.path().as_os_str())])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let status = wait(child, Duration::from_secs(120));
+    assert_eq!(status.code(), Some(128 + libc::SIGKILL), "{status}");
+    assert!(dir.path().join("1.stats").exists(), "it was not the first");
 }
 
 #[test]
