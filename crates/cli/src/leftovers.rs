@@ -30,9 +30,9 @@ impl Swept {
 /// Removes groups and swap files of runs that were killed. The groups first: what still runs in one is ended,
 /// so that its pages need not be brought back from the swap file under the group's budget. Programs of
 /// `overdrive extend` go on, and as long as one does, so do the swap files.
-pub(crate) fn sweep() -> Result<Swept> {
+fn sweep(with_swap: bool) -> Result<Swept> {
     let (mut removed, mut stuck) = Place::find().map(|place| place.remove_stale()).unwrap_or_default();
-    if stuck.is_empty() {
+    if stuck.is_empty() && with_swap {
         let (files, held) = swap::remove_stale().context("/proc/swaps")?;
         removed.extend(files);
         stuck.extend(held);
@@ -40,15 +40,14 @@ pub(crate) fn sweep() -> Result<Swept> {
     Ok(Swept { removed, stuck })
 }
 
-/// The same before a run, which could not tell its room and memory otherwise. Other users than root can
-/// remove nothing.
+/// The same before a run, which could not tell its room and memory otherwise; swap is root's to turn off.
 pub(crate) fn sweep_before_run() -> Result<Swept> {
-    if overdrive_sys::relay::effective_user() == 0 { sweep() } else { Ok(Swept::default()) }
+    sweep(overdrive_sys::relay::effective_user() == 0)
 }
 
 /// Removes them and what else there is, and prints what was done.
 pub(crate) fn clean_stale(as_json: bool, besides: Swept) -> Result<Ending> {
-    let swept = sweep()?;
+    let swept = sweep(true)?;
     let words = |besides: Vec<PathBuf>, more: Vec<PathBuf>| {
         besides.into_iter().chain(more).map(|path| path.display().to_string()).collect::<Vec<_>>()
     };

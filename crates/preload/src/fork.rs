@@ -109,7 +109,12 @@ pub(crate) fn unbind() {
     unsafe {
         if libc::prctl(libc::PR_GET_TIMERSLACK) == BOUND_SLACK {
             libc::prctl(libc::PR_SET_TIMERSLACK, USUAL_SLACK);
-            libc::prctl(libc::PR_SET_PDEATHSIG, 0);
+            let mut signal = 0;
+            libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut signal);
+            // Another one is what the child itself asked for.
+            if signal == libc::SIGKILL {
+                libc::prctl(libc::PR_SET_PDEATHSIG, 0);
+            }
         }
     }
 }

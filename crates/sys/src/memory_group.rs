@@ -11,7 +11,7 @@ pub mod zswap;
 
 pub use counters::{GroupCounters, counters_at};
 
-use crate::owner::Owner;
+use crate::owner::{Held, Owner};
 use counters::counters_of;
 use std::fs;
 use std::io;
@@ -192,7 +192,7 @@ fn collect_stale(folder: &Path, depth: usize, stale: &mut Vec<PathBuf>) {
     for path in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
         let (name, path) = (path.file_name(), path.path());
         match owner_of(&name.to_string_lossy()) {
-            Some(owner) if !owner.is_alive() => stale.push(path),
+            Some(owner) if !owner.is_alive() && !Held::is_held(&path) => stale.push(path),
             Some(_) => {}
             None if depth > 1 => collect_stale(&path, depth - 1, stale),
             None => {}
@@ -285,6 +285,8 @@ pub struct MemoryGroup {
     version: Version,
     path: PathBuf,
     removed: bool,
+    /// By this others see that its owner lives; a group inside another one has none of its own.
+    _held: Option<Held>,
 }
 
 impl MemoryGroup {
@@ -309,7 +311,8 @@ impl MemoryGroup {
             .map_err(|error| GroupError::Io { path: "/proc/self/stat".into(), error })?;
         let path = place.parent.join(format!("{prefix}{owner}"));
         fs::create_dir(&path).map_err(|error| GroupError::Io { path: path.clone(), error })?;
-        let group = Self { version: place.version, path, removed: false };
+        let _held = Held::take(&path);
+        let group = Self { version: place.version, path, removed: false, _held };
         group.ask_for_swap()?;
         group.limit(limit_bytes)?;
         Ok(group)
@@ -325,7 +328,8 @@ impl MemoryGroup {
             .map_err(|error| GroupError::Io { path: "/proc/self/stat".into(), error })?;
         let path = place.parent.join(format!("{FLEET_PREFIX}{word}-{owner}"));
         fs::create_dir(&path).map_err(|error| GroupError::Io { path: path.clone(), error })?;
-        let group = Self { version: place.version, path, removed: false };
+        let _held = Held::take(&path);
+        let group = Self { version: place.version, path, removed: false, _held };
         group.ask_for_swap()?;
         group.prepare_for_children()?;
         if let Some(bytes) = limit_bytes {
@@ -365,7 +369,7 @@ impl MemoryGroup {
     pub fn child(&self, name: &str) -> Result<Self, GroupError> {
         let path = self.path.join(name);
         fs::create_dir(&path).map_err(|error| GroupError::Io { path: path.clone(), error })?;
-        Ok(Self { version: self.version, path, removed: false })
+        Ok(Self { version: self.version, path, removed: false, _held: None })
     }
 
     /// Makes a group inside this one that has children itself.
@@ -644,6 +648,10 @@ mod tests {
         let stale = place.parent.join(format!("{PREFIX}{}-1", u32::MAX >> 1));
         fs::create_dir(&stale).unwrap();
         let own = MemoryGroup::create(&place, 8 << 20).unwrap();
+        // As one that another PID namespace's run has made: its name says nothing here.
+        let held = Held::take(&stale).unwrap();
+        assert!(!place.remove_stale().0.contains(&stale) && stale.exists());
+        drop(held);
         let (removed, stuck) = place.remove_stale();
         // Another test's sweep may have been first.
         assert!(removed.contains(&stale) || !stale.exists(), "{removed:?} {stuck:?}");

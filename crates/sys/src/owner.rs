@@ -1,14 +1,14 @@
 //! Who made a thing that outlives its process: a tag of process number and start time, carried in the name.
 //!
 //! A number alone may have been given to another process since; together with the start time it names one
-//! process of one boot. So a later run can tell what a killed one left behind from what is in use. In a PID
-//! namespace of its own (a container) a process has another number than outside, so the namespace is named
-//! too; what carries none is of the first one.
+//! process of one boot. So a later run can tell what a killed one left behind from what is in use. From
+//! another PID namespace (a container's) the process is not seen, or another one is under its number: so its
+//! things are locked as long as it lives as well.
 
 use std::fmt;
-
-/// The first PID namespace's number, the same on every host (`PROC_PID_INIT_INO` of the kernel).
-const FIRST_NAMESPACE: u64 = 0xefff_fffc;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 /// One process of this boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,8 +16,6 @@ pub struct Owner {
     pid: u32,
     /// Clock ticks between boot and the start of the process.
     started: u64,
-    /// The PID namespace in which the number holds.
-    namespace: u64,
 }
 
 impl Owner {
@@ -38,13 +36,12 @@ impl Owner {
         let stat = std::fs::read_to_string(&path)?;
         let started =
             start_of(&stat).ok_or_else(|| std::io::Error::other(format!("no start time in {path}")))?;
-        Ok(Self { pid, started, namespace: namespace_of("self").unwrap_or(FIRST_NAMESPACE) })
+        Ok(Self { pid, started })
     }
 
     /// Ends it at once, if it still runs.
     pub fn kill(&self) {
         if self.is_alive()
-            && self.is_of(namespace_of("self"))
             && let Some(pid) = rustix::process::Pid::from_raw(self.pid as i32)
         {
             // It may end by itself in between.
@@ -63,26 +60,13 @@ impl Owner {
     pub fn in_name(name: &str, prefix: &str) -> Option<Self> {
         let at = name.rfind(prefix)?;
         let (pid, started) = name[at + prefix.len()..].split_once('-')?;
-        let (started, namespace) = match started.split_once('.') {
-            Some((started, namespace)) => (started, namespace.parse().ok()?),
-            None => (started, FIRST_NAMESPACE),
-        };
-        Some(Self { pid: pid.parse().ok()?, started: started.parse().ok()?, namespace })
-    }
-
-    fn is_of(&self, namespace: Option<u64>) -> bool {
-        namespace.is_none_or(|namespace| namespace == self.namespace)
+        Some(Self { pid: pid.parse().ok()?, started: started.parse().ok()? })
     }
 
     /// Whether it still runs. In doubt (its state cannot be read) it does. One that has ended and that its
     /// parent has not asked about yet does not.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        let own = namespace_of("self");
-        if !self.is_of(own) {
-            // From the first namespace all processes are seen, from another one not that one's.
-            return own != Some(FIRST_NAMESPACE) || namespace_lives(self.namespace);
-        }
         match std::fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
             Ok(stat) if has_ended(&stat) => false,
             Ok(stat) => start_of(&stat).is_none_or(|started| started == self.started),
@@ -93,22 +77,31 @@ impl Owner {
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.pid, self.started)?;
-        if self.namespace == FIRST_NAMESPACE { Ok(()) } else { write!(f, ".{}", self.namespace) }
+        write!(f, "{}-{}", self.pid, self.started)
     }
 }
 
-/// The PID namespace of a process under /proc (a link such as `pid:[4026531836]`).
-fn namespace_of(process: &str) -> Option<u64> {
-    let link = std::fs::read_link(format!("/proc/{process}/ns/pid")).ok()?;
-    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+/// A lock on a file or folder that ends with this process, however that ends.
+#[derive(Debug)]
+pub(crate) struct Held(#[expect(dead_code, reason = "it is open as long as this lives")] File);
+
+impl Held {
+    /// Takes it. None where nothing can be locked: then the name alone tells.
+    pub(crate) fn take(path: &Path) -> Option<Self> {
+        let file = open(path).ok()?;
+        file.try_lock().ok().map(|()| Self(file))
+    }
+
+    /// Whether a process has taken it.
+    pub(crate) fn is_held(path: &Path) -> bool {
+        let Ok(file) = open(path) else { return false };
+        // Who looks shares: two that look at once do not take each other for owners.
+        matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+    }
 }
 
-/// Whether a process of that namespace is to be seen here.
-fn namespace_lives(namespace: u64) -> bool {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut names = processes.filter_map(|entry| entry.file_name().into_string().ok());
-    names.any(|name| namespace_of(&name) == Some(namespace))
+fn open(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(crate::file::own_file_flags()).open(path)
 }
 
 /// A field of /proc/PID/stat from the third on, counted behind the command's name, which may hold anything
@@ -149,22 +142,10 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_another_pid_namespace_is_not_looked_up_in_this_one() {
-        let me = Owner { namespace: FIRST_NAMESPACE, ..Owner::this_process().unwrap() };
-        let tag = me.to_string();
-        assert_eq!(tag.split(['-', '.']).count(), 2, "names of the first one are as ever");
-        let inside = Owner { namespace: FIRST_NAMESPACE + 1, pid: u32::MAX - 1, ..me };
-        let tag = inside.to_string();
-        assert_eq!(Owner::in_name(&format!("x-{tag}"), "x-"), Some(inside));
-        // No process is of that namespace, which only the first one can tell.
-        assert_eq!(inside.is_alive(), namespace_of("self") != Some(FIRST_NAMESPACE));
-    }
-
-    #[test]
     fn a_process_number_given_again_is_somebody_else() {
         let me = Owner::this_process().unwrap();
         assert!(!Owner { started: me.started + 1, ..me }.is_alive());
-        assert!(!Owner { pid: u32::MAX - 1, started: 1, ..me }.is_alive());
+        assert!(!Owner { pid: u32::MAX - 1, started: 1 }.is_alive());
     }
 
     #[test]
@@ -185,6 +166,17 @@ mod tests {
         assert!(has_ended(&behind("Z", 1)));
         assert!(!has_ended(&behind("Z", 3)) && !has_ended(&behind("S", 1)));
         assert_eq!(start_of(&behind("S", 1)), Some(5));
+    }
+
+    #[test]
+    fn what_is_held_is_seen_by_all_who_look() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!Held::is_held(folder.path()) && !Held::is_held(Path::new("/no/such")));
+        let held = Held::take(folder.path()).unwrap();
+        assert!(Held::is_held(folder.path()) && Held::is_held(folder.path()));
+        assert!(Held::take(folder.path()).is_none());
+        drop(held);
+        assert!(!Held::is_held(folder.path()));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 pub mod space;
 
-use crate::owner::Owner;
+use crate::owner::{Held, Owner};
 use space::Space;
 use std::ffi::{CString, OsString};
 use std::fs::File;
@@ -60,7 +60,11 @@ pub struct Area {
 /// # Errors
 /// When /proc/swaps cannot be read.
 pub fn areas() -> io::Result<Vec<Area>> {
-    Ok(parse_areas(&std::fs::read_to_string("/proc/swaps")?))
+    match std::fs::read_to_string("/proc/swaps") {
+        // A kernel that cannot swap.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        text => Ok(parse_areas(&text?)),
+    }
 }
 
 fn parse_areas(text: &str) -> Vec<Area> {
@@ -93,11 +97,17 @@ pub struct SwapFile {
     path: PathBuf,
     /// Stays as long as the file does; none when both are gone or given up.
     note: Option<Note>,
+    /// By this others see that its owner lives.
+    _held: Option<Held>,
 }
 
 /// A note of a file that is about to be made: its path and, behind a zero, the file system it is on.
 #[derive(Debug)]
-struct Note(PathBuf);
+struct Note {
+    place: PathBuf,
+    /// None when it is somebody else's.
+    _held: Option<Held>,
+}
 
 impl Note {
     /// It is on the disk before the file is: a power cut must not leave a file that nothing tells of.
@@ -108,11 +118,12 @@ impl Note {
         let mut text = path.as_os_str().as_bytes().to_vec();
         text.push(0);
         text.extend(file_system_of(folder).map_err(fail)?.to_string().bytes());
-        let note = Self(place.clone());
+        let mut note = Self::of(place.clone());
         let written = std::fs::create_dir_all(NOTES)
             .and_then(|()| File::create(&place))
             .and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()))
             .and_then(|()| File::open(NOTES)?.sync_all());
+        note._held = Held::take(&place);
         match written {
             Ok(()) => Ok(note),
             Err(error) => {
@@ -122,9 +133,13 @@ impl Note {
         }
     }
 
+    fn of(place: PathBuf) -> Self {
+        Self { place, _held: None }
+    }
+
     /// The file it tells of, and whether the file system that was there then is there now.
     fn read(&self) -> (PathBuf, bool) {
-        let text = std::fs::read(&self.0).unwrap_or_default();
+        let text = std::fs::read(&self.place).unwrap_or_default();
         let mut parts = text.splitn(2, |&byte| byte == 0);
         let path = PathBuf::from(OsString::from_vec(parts.next().unwrap_or_default().to_vec()));
         let noted = parts.next().and_then(|number| std::str::from_utf8(number).ok()?.parse::<u64>().ok());
@@ -134,7 +149,7 @@ impl Note {
     }
 
     fn remove(self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.place);
     }
 }
 
@@ -158,7 +173,7 @@ impl SwapFile {
             .and_then(|space| space::create_file(&path, &space))
             .and_then(|()| turn_on(&path, manner).inspect_err(|_| drop(std::fs::remove_file(&path))));
         match made {
-            Ok(()) => Ok(Self { path, note: Some(note) }),
+            Ok(()) => Ok(Self { _held: Held::take(&path), path, note: Some(note) }),
             Err(error) => {
                 note.remove();
                 Err(error)
@@ -202,7 +217,7 @@ impl Drop for SwapFile {
 pub fn remove_stale() -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     let is_stale = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Owner::in_name(&name, PREFIX).is_some_and(|owner| !owner.is_alive())
+        Owner::in_name(&name, PREFIX).is_some_and(|owner| !owner.is_alive()) && !Held::is_held(path)
     };
     let (mut removed, mut stuck) = (Vec::new(), Vec::new());
     for path in areas()?.into_iter().map(|area| area.path).filter(|path| is_stale(path)) {
@@ -210,7 +225,7 @@ pub fn remove_stale() -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     }
     // A run that was killed just before its area was on, or just after it was off.
     let notes = std::fs::read_dir(NOTES).into_iter().flatten().flatten().map(|entry| entry.path());
-    for note in notes.filter(|note| is_stale(note)).map(Note) {
+    for note in notes.filter(|note| is_stale(note)).map(Note::of) {
         let (path, is_mounted) = note.read();
         if stuck.contains(&path) {
             continue;

@@ -39,6 +39,9 @@ pub(crate) fn density(flags: &DensityFlags) -> Result<Ending> {
         let (removed, stuck) = folder::remove_stale();
         return leftovers::clean_stale(flags.json, Swept { removed, stuck });
     }
+    // Instances first, which are in the groups, and whose pages are in swap.
+    let (removed, stuck) = folder::remove_stale();
+    Swept { removed, stuck }.tell();
     leftovers::sweep_before_run()?.tell();
     let plan = plan::plan(flags)?;
     if let Some(folder) = &flags.out {
@@ -164,7 +167,7 @@ struct Site {
 impl Site {
     /// Removes what killed runs left, tries what cannot be known otherwise, makes swap file and store.
     fn prepare(plan: &Plan, notes: &mut Vec<String>) -> Result<Self> {
-        let (mut removed, _) = folder::remove_stale();
+        let mut removed = Vec::new();
         let mut site = Self { swap: None, store: None };
         if let Some(wish) = &plan.store {
             removed.extend(folder::remove_stale_stores(&wish.folder));

@@ -277,12 +277,17 @@ pub(crate) fn busy_disks(plan: &Plan, root: &Path) -> Vec<Busy> {
         .filter(|change| change.kind == Kind::Attribute && change.path.contains("/queue/"))
         .filter_map(|change| change.device.clone())
         .collect();
+    devices.sort_by(|a, b| a.folder.cmp(&b.folder));
     devices.dedup();
-    let in_use = |device: Device| {
-        let why = format!("{}; --even-if-busy insists", busy::reason(&root, &device, WATCH)?);
-        Some(Busy { device, why })
+    let in_use = |device: &Device| {
+        let why = format!("{}; --even-if-busy insists", busy::reason(&root, device, WATCH)?);
+        Some(Busy { device: device.clone(), why })
     };
-    devices.into_iter().filter_map(in_use).collect()
+    // Each is watched for a while, all at once.
+    std::thread::scope(|scope| {
+        let watched: Vec<_> = devices.iter().map(|device| scope.spawn(|| in_use(device))).collect();
+        watched.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
+    })
 }
 
 /// Takes the queues of disks in use out of the plan, and says which.

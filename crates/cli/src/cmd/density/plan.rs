@@ -103,7 +103,9 @@ pub(crate) fn plan(flags: &DensityFlags) -> Result<Plan> {
         notes.push("No memory groups are to be had here: memory is neither limited nor counted.".to_owned());
     }
     if let (Some(place), true, Some(dram)) = (&place, swaps, flags.dram) {
-        place.check_swap(dram, swap_bytes).map_err(|why| Refused(format!("--backing swap: {why}")))?;
+        // Of swap that is on nobody asked for a part: any will do.
+        let asked = swap.as_ref().map_or(1, |wish| wish.bytes);
+        place.check_swap(dram, asked).map_err(|why| Refused(format!("--backing swap: {why}")))?;
     }
     let disk = disk(swap.as_ref(), store.as_ref(), swaps)?;
     notes.extend(store.as_ref().map(store_note));
