@@ -107,8 +107,9 @@ impl RedisVm {
             // One thread for a guest of one processor.
             Accelerator::Emulation => ("tcg,thread=single", "max"),
         };
+        // A tmpfs, which it would be otherwise, takes no more than half of what the archive leaves.
         let command_line = format!(
-            "console=ttyS0 loglevel=4 panic=-1 no_timer_check rdinit={GUEST_PROGRAM} -- {GUEST_COMMAND}"
+            "console=ttyS0 loglevel=4 panic=-1 no_timer_check rootfstype=ramfs rdinit={GUEST_PROGRAM} -- {GUEST_COMMAND}"
         );
         let mut words: Vec<OsString> = vec![self.spec.qemu.clone().into()];
         let mut add = |all: &[&str]| words.extend(all.iter().map(OsString::from));
