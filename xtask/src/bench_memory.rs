@@ -174,8 +174,8 @@ fn measure(options: &Options, stop: &AtomicBool) -> Result<Vec<Bar>> {
         }
         println!("\n{}: {}", cell.name, cell.told());
         SIDES.iter().zip(&sides).for_each(|(name, side)| show(name, side));
-        bars.extend(judge_cell(cell, swap, extend));
-        bars.push(judge_backend(cell, swap, ahead));
+        bars.extend(judge_cell(cell, swap, &PAGER, extend));
+        bars.extend(judge_cell(cell, swap, &BACKEND_SWAP, ahead));
         limits.insert(cell.threads, (cell.name, median(extend.iter().map(|sample| sample.faults_per_s))));
     }
     if options.wants(redis::NAME) {
@@ -262,27 +262,34 @@ fn lower_peak(swap: &Sample, other: &Sample) -> f64 {
     swap.max_ns / other.max_ns
 }
 
-/// The pager against swap.
-fn judge_cell(cell: &Cell, swap: &[Sample], extend: &[Sample]) -> Vec<Bar> {
+/// A side that is held to the limits, as its figures are named.
+#[derive(Debug)]
+struct Side {
+    rate: &'static str,
+    tail: &'static str,
+    peak: &'static str,
+}
+
+const PAGER: Side =
+    Side { rate: "pages-per-s-vs-swap", tail: "p99.9-swap-vs-extend", peak: "max-swap-vs-extend" };
+
+const BACKEND_SWAP: Side = Side {
+    rate: "swap-backend-pages-per-s-vs-swap",
+    tail: "p99.9-swap-vs-swap-backend",
+    peak: "max-swap-vs-swap-backend",
+};
+
+/// One side against swap: both are held to the same.
+fn judge_cell(cell: &Cell, swap: &[Sample], side: &Side, other: &[Sample]) -> Vec<Bar> {
     let bar = |what: &str, limit: f64, value: f64| {
         let name = format!("memory-{}-{what}", cell.name);
         Bar { name, value, limit }
     };
-    let (rate, tail, peak) = ("pages-per-s-vs-swap", "p99.9-swap-vs-extend", "max-swap-vs-extend");
     vec![
-        bar(rate, cell.rate_min, ratio(rate, swap, extend, faster)),
-        bar(tail, 5.0, ratio(tail, swap, extend, shorter_tail)),
-        bar(peak, 10.0, ratio(peak, swap, extend, lower_peak)),
+        bar(side.rate, cell.rate_min, ratio(side.rate, swap, other, faster)),
+        bar(side.tail, 5.0, ratio(side.tail, swap, other, shorter_tail)),
+        bar(side.peak, 10.0, ratio(side.peak, swap, other, lower_peak)),
     ]
-}
-
-/// The backend swap against swap: it must not be slower; its tail is shown.
-fn judge_backend(cell: &Cell, swap: &[Sample], ahead: &[Sample]) -> Bar {
-    let rate = "swap-backend-pages-per-s-vs-swap";
-    let value = ratio(rate, swap, ahead, faster);
-    ratio("p99.9-swap-vs-swap-backend", swap, ahead, shorter_tail);
-    ratio("max-swap-vs-swap-backend", swap, ahead, lower_peak);
-    Bar { name: format!("memory-{}-{rate}", cell.name), value, limit: 1.0 }
 }
 
 /// Faults a second against the disk's own 4 KiB random reads at the same depth: printed, held to nothing.
@@ -336,7 +343,7 @@ mod tests {
             .collect();
         let document = json!({ "cells": cells });
         let [swap, extend] = ["swap", "extend"].map(|backing| samples(&document, backing));
-        let bars = judge_cell(&CELLS[0], &swap, &extend);
+        let bars = judge_cell(&CELLS[0], &swap, &PAGER, &extend);
         let lines: Vec<String> = bars.iter().map(Bar::line).collect();
         assert!(
             lines[0].starts_with("bar memory-uniform-writes-1-pages-per-s-vs-swap 1.300 >= 1.20 ok"),
@@ -347,8 +354,8 @@ mod tests {
             "{lines:?}"
         );
         assert_eq!(
-            judge_backend(&CELLS[0], &swap, &extend).line(),
-            "bar memory-uniform-writes-1-swap-backend-pages-per-s-vs-swap 1.300 >= 1.00 ok"
+            judge_cell(&CELLS[0], &swap, &BACKEND_SWAP, &extend)[0].line(),
+            "bar memory-uniform-writes-1-swap-backend-pages-per-s-vs-swap 1.300 >= 1.20 ok"
         );
     }
 
@@ -356,7 +363,6 @@ mod tests {
     fn a_figure_that_is_missing_is_short() {
         let document = json!({ "cells": [{ "backing": "swap" }, { "backing": "extend" }] });
         let [swap, extend] = ["swap", "extend"].map(|backing| samples(&document, backing));
-        assert!(judge_cell(&CELLS[0], &swap, &extend).iter().all(|bar| !bar.met()));
-        assert!(!judge_backend(&CELLS[0], &swap, &extend).met());
+        assert!(judge_cell(&CELLS[0], &swap, &PAGER, &extend).iter().all(|bar| !bar.met()));
     }
 }

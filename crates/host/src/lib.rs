@@ -9,6 +9,7 @@
 //! - [`topology`] draws the way from drives to processors, with what each part of it can carry.
 //! - [`audit`] does all of that at once; [`capture`] puts all that it read into one text file.
 //! - [`change`] plans, applies and undoes, with a journal; it alone writes, and only through its `System`.
+//! - [`gather`] decides on how many processors a program runs while it waits for pages.
 //! - [`swap`] makes a plan of swap areas and what belongs to them, and tells what swap does.
 //!
 //! The crate is silent: it returns data and errors.
@@ -20,6 +21,7 @@ pub mod capture;
 pub mod change;
 pub mod facts;
 pub mod finding;
+pub mod gather;
 pub mod hazards;
 pub mod root;
 pub mod rules;

@@ -6,7 +6,7 @@ use overdrive_pager::pool::Compress;
 use overdrive_pager::seal::Seal;
 use overdrive_pager::stats::Stats;
 use overdrive_sys::Errno;
-use overdrive_sys::affinity::{allowed_cpus, pin_current_thread};
+use overdrive_sys::affinity::{allowed_cpus, pin_current_thread, raise_current_thread};
 use overdrive_sys::file::create_unnamed;
 use overdrive_sys::parts::Parts;
 use overdrive_sys::secret::fill_with_random;
@@ -290,6 +290,9 @@ fn serve(mut engine: Engine, places: &Places, started: &AtomicBool) {
         // One that cannot be had is no reason not to serve.
         let _ = pin_current_thread(own);
     }
+    // The program's threads may share that processor, and who waits for a page waits for this thread. Only a
+    // privileged user's gets it.
+    let _ = raise_current_thread();
     engine.watch_process(&ground::own_ranges());
     started.store(true, Ordering::Release);
     let forever = AtomicBool::new(false);

@@ -9,7 +9,7 @@ mod counters;
 pub mod reclaim;
 pub mod zswap;
 
-pub use counters::{GroupCounters, counters_at};
+pub use counters::{GroupCounters, counters_at, pages_brought_back};
 
 use crate::owner::{Held, Owner};
 use counters::counters_of;

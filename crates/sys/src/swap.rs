@@ -29,6 +29,7 @@ const OTHERS_MAX: Duration = Duration::from_secs(60);
 const SWAP_FLAG_PREFER: libc::c_int = 0x8000;
 const SWAP_FLAG_DISCARD: libc::c_int = 0x10000;
 const SWAP_FLAG_DISCARD_ONCE: libc::c_int = 0x20000;
+const SWAP_FLAG_DISCARD_PAGES: libc::c_int = 0x40000;
 
 /// The highest priority that can be asked for.
 pub const PRIORITY_MAX: u16 = 0x7fff;
@@ -40,6 +41,15 @@ pub struct Manner {
     pub priority: Option<u16>,
     /// Tell the drive once that the whole area is free.
     pub discard_once: bool,
+}
+
+impl Manner {
+    fn flags(self) -> libc::c_int {
+        let priority =
+            |priority: u16| SWAP_FLAG_PREFER | libc::c_int::from(priority.min(PRIORITY_MAX) as i16);
+        let once = if self.discard_once { SWAP_FLAG_DISCARD | SWAP_FLAG_DISCARD_ONCE } else { 0 };
+        self.priority.map_or(0, priority) | once
+    }
 }
 
 /// One line of /proc/swaps.
@@ -161,17 +171,22 @@ fn file_system_of(folder: &Path) -> io::Result<u64> {
 impl SwapFile {
     /// Makes a swap file of `bytes` in `folder` and turns it on before all other areas.
     ///
+    /// `free_first`: pages go to wholly free stretches of it (512 pages) before gaps are filled, so that
+    /// those that leave together are written in one go. Linux 6.18 does so only for areas of which it tells
+    /// the drive what becomes free, where the drive takes that.
+    ///
     /// # Errors
     /// What the file system or the kernel refuses; nothing is left behind then.
-    pub fn create(folder: &Path, bytes: u64) -> io::Result<Self> {
+    pub fn create(folder: &Path, bytes: u64, free_first: bool) -> io::Result<Self> {
         let owner = Owner::this_process()?;
         let name = format!("{PREFIX}{owner}");
         let path = std::fs::canonicalize(folder)?.join(&name);
         let note = Note::write(&name, &path)?;
         let manner = Manner { priority: Some(PRIORITY_MAX), discard_once: false };
-        let made = Space::new(bytes)
-            .and_then(|space| space::create_file(&path, &space))
-            .and_then(|()| turn_on(&path, manner).inspect_err(|_| drop(std::fs::remove_file(&path))));
+        let free_first = if free_first { SWAP_FLAG_DISCARD | SWAP_FLAG_DISCARD_PAGES } else { 0 };
+        let made = Space::new(bytes).and_then(|space| space::create_file(&path, &space)).and_then(|()| {
+            switch_on(&path, manner.flags() | free_first).inspect_err(|_| drop(std::fs::remove_file(&path)))
+        });
         match made {
             Ok(()) => Ok(Self { _held: Held::take(&path), path, note: Some(note) }),
             Err(error) => {
@@ -288,14 +303,11 @@ pub fn turn_off(path: &Path) -> io::Result<()> {
 /// EINVAL when it is no swap space or the file has holes, EBUSY when it is on or held, EPERM without the
 /// right or when there are too many areas.
 pub fn turn_on(path: &Path, manner: Manner) -> io::Result<()> {
+    switch_on(path, manner.flags())
+}
+
+fn switch_on(path: &Path, flags: libc::c_int) -> io::Result<()> {
     let name = CString::new(path.as_os_str().as_bytes())?;
-    let mut flags = 0;
-    if let Some(priority) = manner.priority {
-        flags |= SWAP_FLAG_PREFER | libc::c_int::from(priority.min(PRIORITY_MAX) as i16);
-    }
-    if manner.discard_once {
-        flags |= SWAP_FLAG_DISCARD | SWAP_FLAG_DISCARD_ONCE;
-    }
     // SAFETY: `name` is a string with its end mark that lives through the call.
     if unsafe { libc::swapon(name.as_ptr(), flags) } != 0 {
         return Err(io::Error::last_os_error());
@@ -335,7 +347,7 @@ mod tests {
             return skip(NAME, "needs root to turn swap on");
         }
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let file = match SwapFile::create(folder.path(), 16 << 20) {
+        let file = match SwapFile::create(folder.path(), 16 << 20, true) {
             Ok(file) => file,
             Err(error) => return skip(NAME, &format!("no swap file in the source folder: {error}")),
         };
@@ -364,7 +376,7 @@ mod tests {
         assert!(!left.exists() && !note.exists());
         assert!(areas().unwrap().iter().all(|area| area.path != path));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        assert!(SwapFile::create(folder.path(), 4096).is_err(), "too small for an area");
+        assert!(SwapFile::create(folder.path(), 4096, false).is_err(), "too small for an area");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! The cells: what is done to memory, on how much DRAM, and what the pager is held to there.
+//! The cells: what is done to memory, on how much DRAM, and what either backend is held to there.
 
 /// One cell. Contents are random, so that nothing compresses, unless it says otherwise.
 #[derive(Debug, Clone, Copy)]

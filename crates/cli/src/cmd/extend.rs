@@ -7,6 +7,7 @@ mod ahead;
 mod budget;
 mod device;
 mod foresee;
+mod gather;
 pub(crate) mod launch;
 pub(crate) mod plan;
 mod program;
@@ -22,6 +23,7 @@ use crate::{leftovers, output};
 use ahead::KeptRoom;
 use anyhow::{Context, Result};
 use device::Device;
+use gather::Gathered;
 use overdrive_base::size::format_size;
 use overdrive_pager::stats::Stat;
 use overdrive_sys::memory_group::MemoryGroup;
@@ -33,7 +35,7 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
-use store::RunFolder;
+use store::{RunFolder, Store};
 use swap_run::SwapRun;
 
 /// Runs a program, or shows what runs.
@@ -61,7 +63,7 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     }
     let folder = RunFolder::create(&plan.store.folder)?;
     plan.device.as_ref().map_or(Ok(()), Device::clear)?;
-    let site = Site::prepare(&plan)?;
+    let site = Site::prepare(&plan, flags)?;
     if relay.asked_to_end().is_some() {
         site.take_down()?;
         return Ok(Ending::Interrupted);
@@ -71,7 +73,9 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     }
     let started = Instant::now();
     let kept = (site.keep_budget(&folder, flags)?, site.keep_room(&folder, flags)?);
+    let gathered = site.gather(&folder, &plan.store, flags)?;
     let status = start_and_wait(flags, &plan, &folder, &site, &relay);
+    let gathered = gathered.map_or(Duration::ZERO, Gathered::end);
     drop(kept);
     let elapsed = started.elapsed();
     let counters = watch::processes_in(&folder.path);
@@ -95,7 +99,8 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     }
     let mut code = exit_code(status);
     if let Some(path) = &flags.stats {
-        let text = final_json(flags, &plan, status, elapsed, &counters, on_swap.as_ref())?;
+        let times = Times { elapsed, gathered };
+        let text = final_json(flags, &plan, status, times, &counters, on_swap.as_ref())?;
         if let Err(trouble) = output::replace_file(path, &text) {
             say(&format!("{trouble:#}"));
             // What the program says of itself goes first.
@@ -157,11 +162,18 @@ fn exit_code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
+/// How long a run took, and how much of that its threads were kept to fewer processors.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    elapsed: Duration,
+    gathered: Duration,
+}
+
 fn final_json(
     flags: &ExtendFlags,
     plan: &Plan,
     status: ExitStatus,
-    elapsed: Duration,
+    times: Times,
     counters: &[watch::Process],
     on_swap: Option<&SwapRun>,
 ) -> Result<String> {
@@ -174,7 +186,8 @@ fn final_json(
         "not_covered": plan.backend.uncovered(),
         "dram_bytes": plan.dram_bytes,
         "store": { "path": plan.store.place().to_string_lossy(), "bytes": plan.store.bytes },
-        "elapsed_ns": elapsed.as_nanos() as u64,
+        "elapsed_ns": times.elapsed.as_nanos() as u64,
+        "gathered_ns": times.gathered.as_nanos() as u64,
         "exit_code": exit_code(status),
         "processes": counters.iter().map(show::process_json).collect::<Vec<_>>(),
         "swap": on_swap.map(SwapRun::json),
@@ -190,12 +203,12 @@ struct Site {
 }
 
 impl Site {
-    fn prepare(plan: &Plan) -> Result<Self> {
+    fn prepare(plan: &Plan, flags: &ExtendFlags) -> Result<Self> {
         let Backend::Swap { place } = &plan.backend else {
             return Ok(Self { group: None, swap: None });
         };
         let folder = &plan.store.folder;
-        let swap = SwapFile::create(folder, plan.store.bytes).map_err(|error| {
+        let swap = SwapFile::create(folder, plan.store.bytes, !flags.fill_gaps).map_err(|error| {
             let (folder, size) = (folder.display(), format_size(plan.store.bytes));
             Refused(format!(
                 "--store {folder}: no swap file of {size} there ({error}); wanted ext4, xfs or btrfs"
@@ -225,6 +238,15 @@ impl Site {
             say(&format!("the program's threads make room themselves: {why}"));
         }
         Ok(room.ok())
+    }
+
+    /// Runs the program on few processors from now on, while that serves more pages.
+    fn gather(&self, folder: &RunFolder, store: &Store, flags: &ExtendFlags) -> Result<Option<Gathered>> {
+        if flags.no_gather {
+            return Ok(None);
+        }
+        let group = self.group.as_ref().map(MemoryGroup::path);
+        Gathered::start(group, &folder.path, store).context("starting a thread")
     }
 
     /// Removes the group, then the swap file, and says what would not go.

@@ -68,6 +68,15 @@ pub(crate) struct ExtendFlags {
     /// processor has time to spare (backend swap)
     #[arg(long)]
     pub(crate) no_room_ahead: bool,
+    /// Fill the gaps of the swap file before its free stretches, as the kernel does by itself since Linux
+    /// 6.18. Otherwise the drive is told of each stretch that becomes free, so that pages are written in long
+    /// runs (backend swap)
+    #[arg(long)]
+    pub(crate) fill_gaps: bool,
+    /// Leave the program's threads on all processors. Otherwise they are kept to few, or to one, for as long
+    /// as more pages come in a second there, which is tried from time to time
+    #[arg(long)]
+    pub(crate) no_gather: bool,
     /// Write the final counters to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,

@@ -305,6 +305,40 @@ fn who_walks_through_memory_is_read_ahead_for() {
 }
 
 #[test]
+fn who_waits_for_pages_is_tried_on_fewer_processors_unless_told_otherwise() {
+    const NAME: &str = "extend_swap::who_waits_for_pages_is_tried_on_fewer_processors_unless_told_otherwise";
+    if !has(NAME, "python3") || !can_swap(NAME) {
+        return;
+    }
+    if overdrive_sys::affinity::allowed_cpus().unwrap().len() < 2 {
+        return skip(NAME, "one processor");
+    }
+    // Reads its memory here and there until it has been on one processor and on all, or for so many seconds.
+    let script = "import os, random, sys, time\n\
+         seen, own = set(), os.sched_getaffinity(0)\n\
+         whole = bytearray(os.urandom(1 << 20) * 128)\n\
+         end = time.monotonic() + int(sys.argv[1])\n\
+         while time.monotonic() < end and len(seen) < 2:\n\
+         \x20   for _ in range(200): whole[random.randrange(len(whole))]\n\
+         \x20   seen.add(len(os.sched_getaffinity(0)))\n\
+         assert os.sched_getaffinity(0) <= own\n\
+         print(min(seen) == 1 and len(seen) == 2)\n";
+    for backend in ["swap", "pager"] {
+        for (options, seconds, told) in [(&[][..], "60", "True"), (&["--no-gather"], "3", "False")] {
+            let store = folder();
+            let arguments = [&["--quiet", "--backend", backend, "--dram", "64MiB"][..], options].concat();
+            let (code, text, error) = extend(&arguments, store.path(), &["python3", "-c", script, seconds]);
+            if code == 2 {
+                skip(NAME, error.trim());
+                continue;
+            }
+            assert_eq!((code, text.trim()), (0, told), "{backend}: {error}");
+            assert_empty(store.path());
+        }
+    }
+}
+
+#[test]
 fn a_killed_run_on_swap_is_tidied_up_by_the_next() {
     const NAME: &str = "extend_swap::a_killed_run_on_swap_is_tidied_up_by_the_next";
     let Some(Resting { store, place: _place, mut run, usage }) = resting(NAME) else { return };

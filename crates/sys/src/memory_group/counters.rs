@@ -40,6 +40,21 @@ pub fn counters_at(path: &Path) -> GroupCounters {
     counters_of(path, if is_v1 { Version::V1 } else { Version::V2 })
 }
 
+/// Pages that came back into the group at a path since it was made, by whatever way: read because somebody
+/// waited for them, with such a page, or ahead. None where the kernel does not tell.
+#[must_use]
+pub fn pages_brought_back(path: &Path) -> Option<u64> {
+    let text = fs::read_to_string(path.join("memory.stat")).ok()?;
+    // Version 1 counts those of groups inside it only in the figures so marked. Before Linux 5.9 one figure
+    // is for all kinds of pages.
+    let kinds = ["workingset_refault_anon", "workingset_refault", "pgmajfault"];
+    let names = kinds.iter().flat_map(|kind| [format!("total_{kind}"), (*kind).to_owned()]);
+    names.into_iter().find_map(|name| {
+        let line = text.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(' '))?;
+        line.trim().parse().ok()
+    })
+}
+
 pub(super) fn counters_of(path: &Path, version: Version) -> GroupCounters {
     let read = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default();
     let number = |file: &str| read(file).trim().parse::<u64>().ok();
@@ -79,5 +94,25 @@ pub(super) fn counters_of(path: &Path, version: Version) -> GroupCounters {
             with_swap_max_bytes: None,
             oom_kills: keyed("memory.events", "oom_kill"),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_came_back_are_told_by_either_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = |text: &str| {
+            fs::write(folder.path().join("memory.stat"), text).unwrap();
+            pages_brought_back(folder.path())
+        };
+        let one =
+            "workingset_refault_anon 3\npgmajfault 4\ntotal_workingset_refault_anon 7\ntotal_pgmajfault 9\n";
+        assert_eq!(told(one), Some(7));
+        assert_eq!(told("anon 1\npgmajfault 4\nworkingset_refault_anon 5\n"), Some(5));
+        assert_eq!(told("pgmajfault 4\nworkingset_refault 6\n"), Some(6));
+        assert_eq!((told("pgmajfault 4\n"), told("anon 1\n")), (Some(4), None));
     }
 }

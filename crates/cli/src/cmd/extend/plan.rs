@@ -119,8 +119,13 @@ impl Plan {
                 flags.compress.name()
             );
         }
-        if flags.no_room_ahead && matches!(backend, Backend::Pager { .. }) {
-            refuse!("--no-room-ahead: the pager serves no fault without room; wanted --backend swap");
+        if matches!(backend, Backend::Pager { .. }) {
+            if flags.no_room_ahead {
+                refuse!("--no-room-ahead: the pager serves no fault without room; wanted --backend swap");
+            }
+            if flags.fill_gaps {
+                refuse!("--fill-gaps: the pager writes long runs by itself; wanted --backend swap");
+            }
         }
         let device = store.device.as_deref().map(|device| Device::take(device, flags.wipe)).transpose()?;
         Ok(Self { program, dram_bytes, store, device, backend, reason })

@@ -1,5 +1,6 @@
 //! Counters as a table, as JSON and as OpenMetrics: pure functions of two looks.
 
+use super::gather::processors_of;
 use super::swap_run;
 use super::watch::{Look, Process};
 use anyhow::Result;
@@ -206,6 +207,7 @@ fn document(first: &Look, second: &Look) -> Value {
             value["loads_per_s"] = between.rate(Stat::Loads).into();
             value["written_bytes_per_s"] = between.rate(Stat::Written).map(|rate| rate * PAGE as f64).into();
             value["hit_ratio"] = between.hit_ratio().into();
+            value["processors"] = processors_of(between.now.pid).into();
             value
         })
         .collect();

@@ -3,6 +3,7 @@
 
 use super::ahead::{ROOM_FILE, RoomCounter, RoomCounters};
 use super::budget::Budget;
+use super::gather::processors_of;
 use super::show::{COUNTER, GAUGE, family, short, shown_name};
 use super::store::Store;
 use overdrive_base::size::format_size;
@@ -25,6 +26,8 @@ pub(super) struct SwapRun {
     pub(super) pid: u32,
     /// The name of the first process in the group; empty when there is none.
     pub(super) program: String,
+    /// On how many processors that may run now.
+    pub(super) processors: Option<usize>,
     pub(super) group: GroupCounters,
     /// What the group and zswap may take together; the limit of the group alone is lower then. None when the
     /// limit is the budget.
@@ -53,6 +56,7 @@ impl SwapRun {
         Some(Self {
             pid,
             program: program.trim_end().to_owned(),
+            processors: first.parse().ok().and_then(processors_of),
             group: counters_at(&group),
             budget: Budget::read(folder),
             room: RoomCounters::read(&folder.join(ROOM_FILE)),
@@ -135,6 +139,7 @@ impl SwapRun {
     pub(super) fn json_since(&self, before: Option<&Self>, time: Duration) -> Value {
         let mut value = self.json();
         value["faults_per_s"] = self.rate(before, time, |run| run.group.major_faults).into();
+        value["processors"] = self.processors.into();
         value["direct_stalls_per_s"] = self.rate(before, time, |run| run.group.limit_hits).into();
         value
     }
@@ -230,6 +235,7 @@ mod tests {
         SwapRun {
             pid: 4_194_303,
             program: "a \"long\" name of a program".to_owned(),
+            processors: Some(2),
             group,
             budget: None,
             room: Some(room),

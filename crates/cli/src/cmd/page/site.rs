@@ -65,7 +65,8 @@ impl SwapWish {
 
     /// Makes the file and turns it on.
     pub(crate) fn make(&self) -> Result<SwapFile> {
-        SwapFile::create(&self.folder, self.bytes).map_err(|error| {
+        // As the kernel does it by itself: it is what others are compared with.
+        SwapFile::create(&self.folder, self.bytes, false).map_err(|error| {
             let folder = self.folder.display();
             Refused(format!(
                 "--swap {folder}: no swap file there ({error}): wanted root and a file system that takes one"

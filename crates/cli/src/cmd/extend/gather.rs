@@ -1,0 +1,308 @@
+//! Keeps the program's threads to few processors while that serves more pages, and gives all back otherwise:
+//! a thread of this process, for either backend.
+//!
+//! Threads that the program has put elsewhere itself stay there.
+
+use super::store::{Store, counters_in};
+use super::watch::{Process, processes_in};
+use overdrive_host::gather::Gather;
+use overdrive_pager::stats::Stat;
+use overdrive_sys::affinity::{allowed_cpus, cpus_of, restrict_thread_to};
+use overdrive_sys::memory_group::pages_brought_back;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often it is looked at least.
+const REST_MAX: Duration = Duration::from_millis(200);
+/// The engine's threads, which have places of their own, are named so.
+const ENGINE: &str = "overmem";
+
+/// Works until it is dropped; then all threads are given all processors back.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Duration>>,
+}
+
+impl Gathered {
+    /// For the program on swap in a group, or for those under the pager with counters in the run's directory.
+    /// None where there is nothing to choose.
+    pub(super) fn start(group: Option<&Path>, folder: &Path, store: &Store) -> std::io::Result<Option<Self>> {
+        let home = allowed_cpus().unwrap_or_default();
+        if home.len() < 2 {
+            return Ok(None);
+        }
+        let interrupted = store.interrupted_cpus.iter().map(|&cpu| cpu as usize).collect();
+        let run = Run { folder: folder.to_owned(), group: group.map(Path::to_owned), home, interrupted };
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let builder = std::thread::Builder::new().name("gather".to_owned());
+        let thread = Some(builder.spawn(move || run.keep(&told))?);
+        Ok(Some(Self { stop, thread }))
+    }
+
+    /// Gives all back, and tells for how long threads were kept to fewer processors.
+    pub(super) fn end(mut self) -> Duration {
+        self.give_back()
+    }
+
+    fn give_back(&mut self) -> Duration {
+        self.stop.store(true, Ordering::Relaxed);
+        let Some(thread) = self.thread.take() else { return Duration::ZERO };
+        thread.thread().unpark();
+        // It does not panic; and if it did, it has ended.
+        thread.join().unwrap_or_default()
+    }
+}
+
+impl Drop for Gathered {
+    fn drop(&mut self) {
+        let _ = self.give_back();
+    }
+}
+
+/// Whose threads are gathered.
+#[derive(Debug)]
+struct Run {
+    folder: PathBuf,
+    group: Option<PathBuf>,
+    /// The processors that the program was started on.
+    home: Vec<usize>,
+    /// Those that the store's disk interrupts.
+    interrupted: Vec<usize>,
+}
+
+/// Threads that are gathered together: all of a group, or those of a process with an engine of its own.
+#[derive(Debug, Default)]
+struct Flock {
+    gather: Gather,
+    /// Where they were put; none: home.
+    place: Option<Vec<usize>>,
+    due: Duration,
+}
+
+impl Run {
+    /// Until it is stopped. Gives the time for which threads were kept to fewer processors.
+    fn keep(&self, stop: &AtomicBool) -> Duration {
+        let (start, mut flocks) = (Instant::now(), HashMap::<u32, Flock>::new());
+        let (mut gathered, mut looked) = (Duration::ZERO, Duration::ZERO);
+        while !stop.load(Ordering::Relaxed) {
+            let seen = self.pages_by_flock();
+            flocks.retain(|id, _| seen.iter().any(|(seen, _)| seen == id));
+            let mut rest = REST_MAX;
+            let since = start.elapsed().saturating_sub(looked);
+            looked += since;
+            if flocks.values().any(|flock| flock.place.is_some()) {
+                gathered += since;
+            }
+            for (id, pages) in seen {
+                let flock = flocks.entry(id).or_default();
+                let now = start.elapsed();
+                if now >= flock.due {
+                    let threads = self.threads(id);
+                    let step = flock.gather.next(now, pages, threads.len(), self.home.len());
+                    flock.due = now + step.rest;
+                    let place = step.width.map(|width| self.place(id, width));
+                    flock.put(&threads, place, &self.home);
+                }
+                rest = rest.min(flock.due.saturating_sub(start.elapsed()));
+            }
+            std::thread::park_timeout(rest);
+        }
+        for (id, mut flock) in flocks {
+            flock.put(&self.threads(id), None, &self.home);
+        }
+        gathered
+    }
+
+    /// Each flock with the pages that have come to it.
+    fn pages_by_flock(&self) -> Vec<(u32, u64)> {
+        match &self.group {
+            Some(group) => pages_brought_back(group).map(|pages| (0, pages)).into_iter().collect(),
+            None => processes_in(&self.folder).iter().map(|one| (one.pid, pages_brought(one))).collect(),
+        }
+    }
+
+    /// The threads of a flock. On swap those of this process, which makes room, belong to it: what it takes
+    /// away is then forgotten without interrupting another processor.
+    fn threads(&self, flock: u32) -> Vec<u32> {
+        let Some(group) = &self.group else {
+            let own_engine = counters_in(&self.folder).into_iter().map(|(pid, _)| pid).collect::<Vec<_>>();
+            let mut threads = Vec::new();
+            collect_threads(flock, &own_engine, &mut threads);
+            return threads;
+        };
+        let lists = ["tasks", "cgroup.threads"].map(|name| std::fs::read_to_string(group.join(name)));
+        let list = lists.into_iter().flatten().next().unwrap_or_default();
+        let members = list.lines().filter_map(|line| line.trim().parse().ok());
+        members.chain(threads_of(std::process::id())).collect()
+    }
+
+    /// The processors for so many, best first.
+    ///
+    /// On swap threads wait for the drive themselves: where few processors take its interrupts, they do best
+    /// there. The pager's engine keeps to another one, where they find it.
+    fn place(&self, flock: u32, width: usize) -> Vec<usize> {
+        let first = match &self.group {
+            Some(_) => self.interrupted.clone(),
+            None => engine_cpus(flock),
+        };
+        let tells = first.iter().any(|cpu| self.home.contains(cpu)) && first.len() < self.home.len();
+        let mut order = self.home.clone();
+        // Runs that start at the same time go different ways.
+        order.rotate_left(std::process::id() as usize % self.home.len());
+        if tells {
+            order.sort_by_key(|cpu| !first.contains(cpu));
+        }
+        order.truncate(width);
+        order.sort_unstable();
+        order
+    }
+}
+
+impl Flock {
+    /// Puts every thread there that is where it was started or was put before.
+    fn put(&mut self, threads: &[u32], place: Option<Vec<usize>>, home: &[usize]) {
+        if place.is_none() && self.place.is_none() {
+            return;
+        }
+        let wanted = place.as_deref().unwrap_or(home);
+        for &thread in threads {
+            let Ok(cpus) = cpus_of(thread) else { continue };
+            let is_ours = cpus == home || self.place.as_ref() == Some(&cpus);
+            if is_ours && cpus != wanted {
+                // One that has ended meanwhile, or is another user's, stays as it is.
+                let _ = restrict_thread_to(thread, wanted);
+            }
+        }
+        self.place = place;
+    }
+}
+
+/// Pages that came to a process, by whatever way.
+fn pages_brought(process: &Process) -> u64 {
+    [Stat::ZeroFills, Stat::Rescues, Stat::Loads, Stat::ReadAheadUsed, Stat::Expands, Stat::ExpandedAhead]
+        .iter()
+        .map(|&stat| process.get(stat))
+        .sum()
+}
+
+/// How many processors a process may run on now.
+pub(super) fn processors_of(pid: u32) -> Option<usize> {
+    cpus_of(pid).ok().map(|cpus| cpus.len())
+}
+
+/// The threads of a process and of its children that have no engine of their own, but for the engine's.
+fn collect_threads(pid: u32, own_engine: &[u32], threads: &mut Vec<u32>) {
+    for thread in threads_of(pid) {
+        let of = |what: &str| std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/{what}"));
+        if !of("comm").is_ok_and(|name| name.starts_with(ENGINE)) {
+            threads.push(thread);
+        }
+        let children = of("children").unwrap_or_default();
+        for child in children.split_ascii_whitespace().filter_map(|word| word.parse().ok()) {
+            if !own_engine.contains(&child) {
+                collect_threads(child, own_engine, threads);
+            }
+        }
+    }
+}
+
+fn threads_of(pid: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Where the thread runs that answers a process's faults.
+fn engine_cpus(pid: u32) -> Vec<usize> {
+    let is_engine = |thread: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm"))
+            .is_ok_and(|name| name.trim_end() == ENGINE)
+    };
+    threads_of(pid).into_iter().find(is_engine).and_then(|thread| cpus_of(thread).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    /// A shell with a child, and the threads of both.
+    fn family() -> (Child, Vec<u32>) {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 60 & echo; wait"]).stdout(std::process::Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        // The line comes when the child is there.
+        std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        let mut threads = Vec::new();
+        collect_threads(shell.id(), &[], &mut threads);
+        (shell, threads)
+    }
+
+    fn end(mut shell: Child, threads: &[u32]) {
+        for &thread in threads {
+            let pid = rustix::process::Pid::from_raw(thread.cast_signed()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        }
+        shell.wait().unwrap();
+    }
+
+    #[test]
+    fn threads_are_put_together_and_given_all_back_but_for_those_that_went_elsewhere_themselves() {
+        let home = allowed_cpus().unwrap();
+        let (shell, threads) = family();
+        assert_eq!(threads.len(), 2, "the shell and its child");
+        let mut flock = Flock::default();
+        let all = |cpus: &[usize]| threads.iter().all(|&thread| cpus_of(thread).unwrap() == cpus);
+        flock.put(&threads, None, &home);
+        assert!(all(&home));
+        let last = &home[home.len() - 1..];
+        flock.put(&threads, Some(last.to_vec()), &home);
+        assert!(all(last));
+        flock.put(&threads, Some(home[..1].to_vec()), &home);
+        assert!(all(&home[..1]));
+        flock.put(&threads, None, &home);
+        assert!(all(&home));
+        // With two processors there is a place that is neither here nor there.
+        if home.len() > 1 {
+            restrict_thread_to(threads[1], last).unwrap();
+            flock.put(&threads, Some(home[..1].to_vec()), &home);
+            assert_eq!(cpus_of(threads[0]).unwrap(), home[..1]);
+            assert_eq!(cpus_of(threads[1]).unwrap(), last, "it chose so");
+            flock.put(&threads, None, &home);
+            assert_eq!(cpus_of(threads[1]).unwrap(), last);
+        }
+        end(shell, &threads);
+    }
+
+    #[test]
+    fn a_child_with_an_engine_of_its_own_is_not_its_parents() {
+        let (shell, threads) = family();
+        let mut without = Vec::new();
+        collect_threads(shell.id(), &threads[1..], &mut without);
+        assert_eq!(without, threads[..1]);
+        end(shell, &threads);
+    }
+
+    #[test]
+    fn the_best_processors_come_first() {
+        let run = |interrupted: &[usize]| Run {
+            folder: PathBuf::new(),
+            group: Some(PathBuf::new()),
+            home: vec![0, 1, 2, 3],
+            interrupted: interrupted.to_vec(),
+        };
+        assert_eq!(run(&[2]).place(0, 1), [2]);
+        let two = run(&[2]).place(0, 2);
+        assert!(two.len() == 2 && two.contains(&2), "{two:?}");
+        // What is true of all, or of others, tells nothing.
+        for interrupted in [&[][..], &[9], &[0, 1, 2, 3]] {
+            assert_eq!(run(interrupted).place(0, 1), [std::process::id() as usize % 4]);
+        }
+        assert_eq!(run(&[]).place(0, 4), [0, 1, 2, 3]);
+    }
+}

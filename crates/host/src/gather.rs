@@ -1,0 +1,289 @@
+//! On how many processors a program runs while it waits for pages: on one or few as long as that serves more
+//! pages, on all otherwise.
+//!
+//! Each page that is taken away has to be forgotten by every processor that runs a thread of the program, and
+//! each thread that is woken on another processor is told so by an interrupt. Where that costs more than the
+//! reads and the program's own work, its threads get further on one processor than on all. Whether it does is
+//! not foreseen but tried: in turn, a few hundredths of a second each, by the pages that came in.
+//!
+//! Only decides: looks come in, what to do next comes out.
+
+use std::time::Duration;
+
+/// On how many processors the program is to run, and when to look again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// None: on all that it may use.
+    pub width: Option<usize>,
+    /// Until the next look.
+    pub rest: Duration,
+}
+
+/// Below so many pages a second it is not paging that holds a program up.
+const FEW_PER_S: f64 = 2000.0;
+/// One way is kept for this long before it is compared with the other; so often each, at most.
+const SLICE: Duration = Duration::from_millis(30);
+const PAIRS: u32 = 6;
+/// Fewer processors have to serve this many times the pages.
+const WORTH: f64 = 1.05;
+/// A difference of so much in each pair needs no more of them: two where it is as before, else three.
+const CLEAR: f64 = 1.1;
+/// What was found is believed for so long, at first and at most.
+const BELIEVED: Duration = Duration::from_secs(2);
+const BELIEVED_MAX: Duration = Duration::from_secs(32);
+/// A rate that differs so much from the one that was found is of another kind of work.
+const OTHER_WORK: f64 = 1.6;
+/// How often it is looked otherwise.
+const REST: Duration = Duration::from_millis(200);
+
+/// Two widths in turn.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    wide: Option<usize>,
+    narrow: usize,
+    /// Slices that are over.
+    slices: u32,
+    /// Pages of the last one, and of all of each kind.
+    before: u64,
+    sums: [u64; 2],
+    /// Neighbours of which the narrow one served more.
+    won: u32,
+}
+
+impl Trial {
+    /// Whether the narrow width is worth it, when that is known.
+    fn verdict(&self, settled: Option<Option<usize>>) -> Option<bool> {
+        let pairs = self.slices / 2;
+        if self.slices % 2 == 1 || pairs < 2 {
+            return None;
+        }
+        let [wide, narrow] = self.sums.map(|sum| sum as f64);
+        let (gains, loses) =
+            (narrow > wide * CLEAR && self.won == pairs, wide > narrow * CLEAR && self.won == 0);
+        let is_as_before = settled == Some(if gains { Some(self.narrow) } else { self.wide });
+        if (gains || loses) && (is_as_before || pairs > 2) {
+            return Some(gains);
+        }
+        (pairs == PAIRS).then_some(narrow > wide * WORTH && self.won * 2 > PAIRS)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// Nothing is known, or there is little to gain.
+    Quiet,
+    Trying(Trial),
+    /// Until then, with the rate of pages that was found.
+    Believing {
+        until: Duration,
+        rate: f64,
+    },
+}
+
+/// Finds out, and stays with what was found for a while.
+#[derive(Debug, Clone)]
+pub struct Gather {
+    state: State,
+    width: Option<usize>,
+    /// What was found last.
+    settled: Option<Option<usize>>,
+    believed: Duration,
+    last: Option<(Duration, u64)>,
+    /// Whether the next trial is of a larger width.
+    widens: bool,
+}
+
+impl Default for Gather {
+    fn default() -> Self {
+        Self {
+            state: State::Quiet,
+            width: None,
+            settled: None,
+            believed: BELIEVED,
+            last: None,
+            widens: false,
+        }
+    }
+}
+
+impl Gather {
+    /// What to do, at this time of a clock that only moves on, when `pages` came in since the start, for a
+    /// program of so many threads that may use so many processors.
+    pub fn next(&mut self, at: Duration, pages: u64, threads: usize, cpus: usize) -> Step {
+        let Some((then, before)) = self.last.replace((at, pages)) else {
+            return Step { width: self.width, rest: REST };
+        };
+        let (time, came) = (at.saturating_sub(then).as_secs_f64(), pages.saturating_sub(before));
+        let rate = if time > 0.0 { came as f64 / time } else { 0.0 };
+        match self.state {
+            State::Trying(trial) => self.tried(trial, came, at),
+            _ if rate < FEW_PER_S => {
+                *self = Self { last: self.last, ..Self::default() };
+            }
+            State::Quiet => self.begin(threads, cpus),
+            State::Believing { until, rate: found } => {
+                let is_other = rate > found * OTHER_WORK || rate < found / OTHER_WORK;
+                if is_other {
+                    self.settled = None;
+                }
+                if is_other || at >= until {
+                    self.begin(threads, cpus);
+                }
+            }
+        }
+        let rest = if matches!(self.state, State::Trying(_)) { SLICE } else { REST };
+        Step { width: self.width, rest }
+    }
+
+    /// Sets what is known against its neighbour on the ladder: all processors, half of those that the threads
+    /// can use, and so on down to one.
+    fn begin(&mut self, threads: usize, cpus: usize) {
+        self.state = State::Quiet;
+        let useful = threads.min(cpus);
+        let below = |width: usize| (width > 1).then_some(width / 2);
+        let above = |width: usize| Some(width * 2).filter(|&wider| wider < useful.max(2));
+        let top = if useful > 1 { below(useful) } else { Some(1) };
+        let (wide, narrow) = match self.width {
+            _ if cpus < 2 => return,
+            None => (None, top),
+            Some(width) if self.widens => (above(width), Some(width)),
+            Some(width) => match below(width) {
+                Some(lower) => (Some(width), Some(lower)),
+                None => (above(width), Some(width)),
+            },
+        };
+        self.widens = !self.widens;
+        let Some(narrow) = narrow else { return };
+        let trial = Trial { wide, narrow, slices: 0, before: 0, sums: [0; 2], won: 0 };
+        self.state = State::Trying(trial);
+        self.width = trial.wide;
+    }
+
+    /// A slice is over, in which so many pages came.
+    fn tried(&mut self, mut trial: Trial, came: u64, at: Duration) {
+        let is_narrow = trial.slices % 2 == 1;
+        trial.sums[usize::from(is_narrow)] += came;
+        trial.won += u32::from(is_narrow && came > trial.before);
+        trial.before = came;
+        trial.slices += 1;
+        self.width = if trial.slices % 2 == 1 { Some(trial.narrow) } else { trial.wide };
+        self.state = State::Trying(trial);
+        let Some(is_worth) = trial.verdict(self.settled) else { return };
+        let chosen = if is_worth { Some(trial.narrow) } else { trial.wide };
+        let rate = trial.sums[usize::from(is_worth)] as f64 / (SLICE * (trial.slices / 2)).as_secs_f64();
+        self.believed =
+            if self.settled == Some(chosen) { (self.believed * 2).min(BELIEVED_MAX) } else { BELIEVED };
+        (self.width, self.settled) = (chosen, Some(chosen));
+        self.state = State::Believing { until: at + self.believed, rate };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overdrive_base::rng::Rng;
+
+    /// A program that gets so many pages a second on a number of processors, give or take a tenth.
+    struct World {
+        gather: Gather,
+        now: Duration,
+        pages: f64,
+        random: Rng,
+        threads: usize,
+        cpus: usize,
+        /// How long it ran at each width.
+        times: std::collections::BTreeMap<Option<usize>, Duration>,
+    }
+
+    impl World {
+        fn new(threads: usize, cpus: usize, seed: u64) -> Self {
+            let (gather, random) = (Gather::default(), Rng::new(seed));
+            let times = std::collections::BTreeMap::new();
+            Self { gather, now: Duration::ZERO, pages: 0.0, random, threads, cpus, times }
+        }
+
+        fn run(&mut self, time: Duration, rate: impl Fn(Option<usize>) -> f64) -> Option<usize> {
+            let end = self.now + time;
+            let mut width = None;
+            while self.now < end {
+                let step = self.gather.next(self.now, self.pages as u64, self.threads, self.cpus);
+                if !matches!(self.gather.state, State::Trying(_)) {
+                    width = step.width;
+                }
+                let noise = 0.9 + 0.2 * (self.random.below(1000) as f64 / 1000.0);
+                self.pages += rate(step.width) * step.rest.as_secs_f64() * noise;
+                self.now += step.rest;
+                *self.times.entry(step.width).or_default() += step.rest;
+            }
+            width
+        }
+
+        fn share(&self, width: Option<usize>) -> f64 {
+            let all: Duration = self.times.values().sum();
+            self.times.get(&width).map_or(0.0, |time| time.as_secs_f64() / all.as_secs_f64())
+        }
+    }
+
+    #[test]
+    fn what_serves_more_pages_is_found_and_kept() {
+        for seed in 0..20 {
+            let mut world = World::new(16, 2, seed);
+            let rate = |width: Option<usize>| if width.is_some() { 65_000.0 } else { 45_000.0 };
+            assert_eq!(world.run(Duration::from_secs(60), rate), Some(1), "seed {seed}");
+            assert!(world.share(Some(1)) > 0.93, "seed {seed}: {:?}", world.times);
+        }
+    }
+
+    #[test]
+    fn a_program_that_needs_its_processors_keeps_them() {
+        for seed in 0..20 {
+            let mut world = World::new(16, 2, seed);
+            let rate = |width: Option<usize>| if width.is_some() { 30_000.0 } else { 45_000.0 };
+            assert_eq!(world.run(Duration::from_secs(60), rate), None, "seed {seed}");
+            assert!(world.share(None) > 0.96, "seed {seed}: {:?}", world.times);
+            // Where it makes no difference all are used, too.
+            let mut world = World::new(16, 2, seed);
+            world.run(Duration::from_secs(60), |_| 30_000.0);
+            assert!(world.share(None) > 0.75, "seed {seed}: {:?}", world.times);
+        }
+    }
+
+    #[test]
+    fn one_that_hardly_pages_is_left_alone() {
+        let mut world = World::new(16, 2, 1);
+        world.run(Duration::from_secs(10), |_| 1000.0);
+        assert_eq!(world.share(None), 1.0);
+        let few = |_| 100.0;
+        let many = |width: Option<usize>| if width.is_some() { 65_000.0 } else { 45_000.0 };
+        world.run(Duration::from_secs(5), many);
+        assert_eq!(world.run(Duration::from_secs(1), few), None, "and given all back when it ends");
+        let mut alone = World::new(16, 1, 1);
+        alone.run(Duration::from_secs(10), |_| 65_000.0);
+        assert_eq!(alone.share(None), 1.0, "with one processor there is nothing to try");
+    }
+
+    #[test]
+    fn a_change_of_work_is_tried_at_once() {
+        let mut world = World::new(16, 2, 3);
+        let narrow = |width: Option<usize>| if width.is_some() { 65_000.0 } else { 45_000.0 };
+        world.run(Duration::from_secs(40), narrow);
+        let wide = |width: Option<usize>| if width.is_some() { 20_000.0 } else { 40_000.0 };
+        assert_eq!(world.run(Duration::from_secs(2), wide), None);
+    }
+
+    #[test]
+    fn many_processors_are_halved_until_it_does_not_pay() {
+        // Best on 4 of 64.
+        let rate = |width: Option<usize>| {
+            let width = width.unwrap_or(64) as f64;
+            200_000.0 / (1.0 + (width / 4.0).log2().abs() * 0.3)
+        };
+        let mut world = World::new(64, 64, 5);
+        let width = world.run(Duration::from_secs(120), rate);
+        assert!(world.share(Some(4)) > 0.5, "{width:?} {:?}", world.times);
+        // A single thread is only moved to where it is best.
+        let mut lone = World::new(1, 64, 6);
+        let rate = |width: Option<usize>| if width.is_some() { 17_000.0 } else { 12_000.0 };
+        assert_eq!(lone.run(Duration::from_secs(10), rate), Some(1));
+    }
+}
