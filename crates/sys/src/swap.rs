@@ -39,16 +39,34 @@ pub const PRIORITY_MAX: u16 = 0x7fff;
 pub struct Manner {
     /// The higher, the sooner it is used; without one the kernel chooses, below zero.
     pub priority: Option<u16>,
-    /// Tell the drive once that the whole area is free.
-    pub discard_once: bool,
+    /// What the drive is told of.
+    pub discard: Discard,
+}
+
+/// What the drive of an area is told of, where it takes that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Discard {
+    /// Nothing.
+    #[default]
+    Never,
+    /// Once, that the whole area is free.
+    Once,
+    /// Each stretch (512 pages) that becomes free. Since Linux 6.18 the kernel fills wholly free stretches
+    /// before gaps only in such areas, and there pages that leave together are written in one go; before, in
+    /// all.
+    Freed,
 }
 
 impl Manner {
     fn flags(self) -> libc::c_int {
         let priority =
             |priority: u16| SWAP_FLAG_PREFER | libc::c_int::from(priority.min(PRIORITY_MAX) as i16);
-        let once = if self.discard_once { SWAP_FLAG_DISCARD | SWAP_FLAG_DISCARD_ONCE } else { 0 };
-        self.priority.map_or(0, priority) | once
+        let discard = match self.discard {
+            Discard::Never => 0,
+            Discard::Once => SWAP_FLAG_DISCARD | SWAP_FLAG_DISCARD_ONCE,
+            Discard::Freed => SWAP_FLAG_DISCARD | SWAP_FLAG_DISCARD_PAGES,
+        };
+        self.priority.map_or(0, priority) | discard
     }
 }
 
@@ -171,22 +189,17 @@ fn file_system_of(folder: &Path) -> io::Result<u64> {
 impl SwapFile {
     /// Makes a swap file of `bytes` in `folder` and turns it on before all other areas.
     ///
-    /// `free_first`: pages go to wholly free stretches of it (512 pages) before gaps are filled, so that
-    /// those that leave together are written in one go. Linux 6.18 does so only for areas of which it tells
-    /// the drive what becomes free, where the drive takes that.
-    ///
     /// # Errors
     /// What the file system or the kernel refuses; nothing is left behind then.
-    pub fn create(folder: &Path, bytes: u64, free_first: bool) -> io::Result<Self> {
+    pub fn create(folder: &Path, bytes: u64, discard: Discard) -> io::Result<Self> {
         let owner = Owner::this_process()?;
         let name = format!("{PREFIX}{owner}");
         let path = std::fs::canonicalize(folder)?.join(&name);
         let note = Note::write(&name, &path)?;
-        let manner = Manner { priority: Some(PRIORITY_MAX), discard_once: false };
-        let free_first = if free_first { SWAP_FLAG_DISCARD | SWAP_FLAG_DISCARD_PAGES } else { 0 };
-        let made = Space::new(bytes).and_then(|space| space::create_file(&path, &space)).and_then(|()| {
-            switch_on(&path, manner.flags() | free_first).inspect_err(|_| drop(std::fs::remove_file(&path)))
-        });
+        let manner = Manner { priority: Some(PRIORITY_MAX), discard };
+        let made = Space::new(bytes)
+            .and_then(|space| space::create_file(&path, &space))
+            .and_then(|()| turn_on(&path, manner).inspect_err(|_| drop(std::fs::remove_file(&path))));
         match made {
             Ok(()) => Ok(Self { _held: Held::take(&path), path, note: Some(note) }),
             Err(error) => {
@@ -303,13 +316,9 @@ pub fn turn_off(path: &Path) -> io::Result<()> {
 /// EINVAL when it is no swap space or the file has holes, EBUSY when it is on or held, EPERM without the
 /// right or when there are too many areas.
 pub fn turn_on(path: &Path, manner: Manner) -> io::Result<()> {
-    switch_on(path, manner.flags())
-}
-
-fn switch_on(path: &Path, flags: libc::c_int) -> io::Result<()> {
     let name = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: `name` is a string with its end mark that lives through the call.
-    if unsafe { libc::swapon(name.as_ptr(), flags) } != 0 {
+    if unsafe { libc::swapon(name.as_ptr(), manner.flags()) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())
@@ -347,7 +356,7 @@ mod tests {
             return skip(NAME, "needs root to turn swap on");
         }
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let file = match SwapFile::create(folder.path(), 16 << 20, true) {
+        let file = match SwapFile::create(folder.path(), 16 << 20, Discard::Freed) {
             Ok(file) => file,
             Err(error) => return skip(NAME, &format!("no swap file in the source folder: {error}")),
         };
@@ -376,7 +385,7 @@ mod tests {
         assert!(!left.exists() && !note.exists());
         assert!(areas().unwrap().iter().all(|area| area.path != path));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        assert!(SwapFile::create(folder.path(), 4096, false).is_err(), "too small for an area");
+        assert!(SwapFile::create(folder.path(), 4096, Discard::Never).is_err(), "too small for an area");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -43,6 +43,7 @@ fn make(wish: &SwapWishFlags) -> Result<(Vec<Place>, Setup)> {
     let wanted = Wish {
         page_cluster: wish.page_cluster,
         discard: !wish.no_discard,
+        free_first: wish.free_first,
         priority: wish.priority,
         before_zram: wish.before_zram,
         zswap: wish.zswap.map(|choice| choice == OnOff::On),

@@ -2,6 +2,7 @@
 
 use super::{Change, Kind, meaning, side_effects, swap};
 use crate::root::Root;
+use overdrive_sys::swap::Discard;
 use overdrive_sys::swap::space::FirstPage;
 
 /// A script: `sh FILE apply` makes the changes, `sh FILE undo` takes them back, with what the kernel moves
@@ -61,7 +62,11 @@ fn line(change: &Change, value: Option<&str>) -> String {
         (Kind::SwapArea, Some(text)) => {
             let manner = swap::manner_of(text).unwrap_or_default();
             let priority = manner.priority.map_or_else(String::new, |priority| format!("-p {priority} "));
-            let discard = if manner.discard_once { "-d=once " } else { "" };
+            let discard = match manner.discard {
+                Discard::Never => "",
+                Discard::Once => "-d=once ",
+                Discard::Freed => "-d=pages ",
+            };
             format!("    swapon {priority}{discard}{path}\n")
         }
         (Kind::SwapArea, None) => format!("    swapoff {path}\n"),
@@ -156,12 +161,14 @@ mod tests {
                 change(Kind::SwapSpace, "/dev/nvme0n1", Some("zeros"), space(1 << 30)),
                 change(Kind::SwapArea, "/dev/nvme0n1", None, "priority 10 discard-once".to_owned()),
                 change(Kind::SwapSpace, "/var/swap", None, space(1 << 20)),
+                change(Kind::SwapArea, "/var/swap", None, "priority auto discard-freed".to_owned()),
             ],
         );
         for line in [
             "mkswap -L overdrive /dev/nvme0n1",
             "swapon -p 10 -d=once /dev/nvme0n1",
             "fallocate -l 1048576 /var/swap && chmod 600 /var/swap && mkswap -L overdrive /var/swap",
+            "swapon -d=pages /var/swap",
             "rm -f /var/swap",
             "swapoff /dev/nvme0n1",
             "dd if=/dev/zero of=/dev/nvme0n1 bs=4096 count=1",

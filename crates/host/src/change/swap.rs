@@ -2,16 +2,17 @@
 //!
 //! - A space reads `zeros`, `swap BYTES UUID` for one of ours, or `page HEX` for anything else, so that the
 //!   first page of a device can be put back to the byte; no text: no such file.
-//! - An area reads `priority N` or `priority auto`, wanted with ` discard-once` behind it or not; no text:
-//!   off.
+//! - An area reads `priority N` or `priority auto`, wanted with ` discard-once` or ` discard-freed` behind it
+//!   or neither; no text: off.
 //!
 //! Here are words only. The calls stand in `overdrive_sys::swap`.
 
 use super::Kind;
-use overdrive_sys::swap::Manner;
 use overdrive_sys::swap::space::{FirstPage, Space};
+use overdrive_sys::swap::{Discard, Manner};
 
-const DISCARD: &str = " discard-once";
+/// How an area's words end.
+const DISCARDS: [(&str, Discard); 2] = [(" discard-once", Discard::Once), (" discard-freed", Discard::Freed)];
 
 /// A first page in words.
 #[must_use]
@@ -53,24 +54,29 @@ pub fn area_text(priority: i64) -> String {
 #[must_use]
 pub fn manner_text(manner: Manner) -> String {
     let text = area_text(manner.priority.map_or(-1, i64::from));
-    if manner.discard_once { text + DISCARD } else { text }
+    let end = DISCARDS.iter().find(|(_, discard)| *discard == manner.discard).map_or("", |(end, _)| end);
+    text + end
 }
 
 /// The manner that these words stand for.
 #[must_use]
 pub fn manner_of(text: &str) -> Option<Manner> {
-    let (area, discard_once) = text.strip_suffix(DISCARD).map_or((text, false), |area| (area, true));
+    let (area, discard) = split_discard(text);
     let priority = match area.strip_prefix("priority ")? {
         "auto" => None,
         number => Some(number.parse().ok()?),
     };
-    Some(Manner { priority, discard_once })
+    Some(Manner { priority, discard })
+}
+
+fn split_discard(text: &str) -> (&str, Discard) {
+    let split = |&(end, discard)| Some((text.strip_suffix(end)?, discard));
+    DISCARDS.iter().find_map(split).unwrap_or((text, Discard::Never))
 }
 
 /// Whether two areas are on alike; the kernel does not tell what was discarded.
 pub(super) fn same_area(a: &str, b: &str) -> bool {
-    let area = |text: &str| text.strip_suffix(DISCARD).unwrap_or(text).to_owned();
-    area(a) == area(b)
+    split_discard(a).0 == split_discard(b).0
 }
 
 /// The words of a space or area for people.
@@ -104,8 +110,8 @@ mod tests {
             assert_eq!(page_of(text), None, "{text}");
         }
         for priority in [None, Some(0), Some(10)] {
-            for discard_once in [false, true] {
-                let manner = Manner { priority, discard_once };
+            for discard in [Discard::Never, Discard::Once, Discard::Freed] {
+                let manner = Manner { priority, discard };
                 assert_eq!(manner_of(&manner_text(manner)), Some(manner));
             }
         }
@@ -117,6 +123,7 @@ mod tests {
     #[test]
     fn an_area_is_known_by_its_priority() {
         assert!(same_area("priority 10", "priority 10 discard-once"));
+        assert!(same_area("priority 10 discard-freed", "priority 10"));
         assert!(same_area(&area_text(-3), &area_text(-2)));
         assert!(!same_area("priority auto", &area_text(0)));
         assert_eq!(told(Kind::SwapArea, Some("priority 10")), "on, priority 10");

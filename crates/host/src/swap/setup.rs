@@ -12,7 +12,7 @@ use crate::finding::Risk;
 use crate::root::Root;
 use overdrive_base::size::format_size;
 use overdrive_sys::swap::space::{FirstPage, Space};
-use overdrive_sys::swap::{Manner, PRIORITY_MAX};
+use overdrive_sys::swap::{Discard, Manner, PRIORITY_MAX};
 use thiserror::Error;
 
 /// The rule that areas stand under in plans and journals.
@@ -72,6 +72,8 @@ pub struct Wish {
     pub page_cluster: u32,
     /// Tell the drive that its area is free when it is turned on.
     pub discard: bool,
+    /// Fill free stretches of the areas before gaps.
+    pub free_first: bool,
     /// The priority; without one it is chosen.
     pub priority: Option<u16>,
     /// A priority above that of compressed memory that is on.
@@ -170,7 +172,7 @@ impl Setup {
         setup.places(places);
         let priority = wish.priority.or_else(|| setup.priority(places, wish.before_zram));
         for place in places {
-            setup.area(root, place, priority, wish.discard);
+            setup.area(root, place, priority, wish);
         }
         setup.advice(&first.audit);
         Ok(setup)
@@ -364,7 +366,7 @@ impl Setup {
         Some(priority)
     }
 
-    fn area(&mut self, root: &Root, place: &Place, priority: Option<u16>, discard: bool) {
+    fn area(&mut self, root: &Root, place: &Place, priority: Option<u16>, wish: &Wish) {
         let device = if place.is_device { disk_of(root, place) } else { None };
         let change = |kind, old: Option<String>, new: String| Change {
             rule: RULE.to_owned(),
@@ -382,15 +384,31 @@ impl Setup {
         let disk = place.audit.target.disks.first();
         let can_discard =
             disk.and_then(|disk| disk.block.queue.discard_max_bytes.get()).is_some_and(|most| most > 0);
-        let manner = Manner { priority, discard_once: discard && place.is_device && can_discard };
-        if manner.discard_once {
-            self.choose(
+        let discard = match (can_discard, wish.free_first) {
+            (true, true) => Discard::Freed,
+            (true, false) if wish.discard && place.is_device => Discard::Once,
+            _ => Discard::Never,
+        };
+        match discard {
+            Discard::Freed => self.choose(
+                "free stretches first",
+                "the drive is told of each stretch of 512 pages that becomes free, and Linux 6.18 and newer then \
+                 fill such stretches before gaps, so that pages that leave together are written in one go; that \
+                 wants an area of several times what will be in it",
+            ),
+            Discard::Once => self.choose(
                 "discard once",
                 "the drive is told that its area is free when it is turned on, and not again: discards of each \
                  freed cluster would stand in the way of swap-ins",
-            );
+            ),
+            Discard::Never if wish.free_first => self.choose(
+                "gaps as the kernel does",
+                "the drive takes no discards, without which free stretches are not filled first",
+            ),
+            Discard::Never => {}
         }
-        self.plan.changes.push(change(Kind::SwapArea, None, manner_text(manner)));
+        let text = manner_text(Manner { priority, discard });
+        self.plan.changes.push(change(Kind::SwapArea, None, text));
     }
 
     /// What cannot be written now, or is a matter of taste.

@@ -1,6 +1,7 @@
 //! Each captured host with everything that is said of it, as a snapshot: a changed one is changed behaviour.
 
-use crate::{device, file, fixture};
+use crate::{capture, device, file, fixture};
+use overdrive_host::Root;
 use overdrive_host::facts::{FactRow, HostFacts};
 use overdrive_host::finding::{Finding, Profile, Status};
 use overdrive_host::rules;
@@ -173,6 +174,18 @@ fn a_server_that_swaps_as_the_guides_found_it() {
     {
         expect(&findings, rule, Status::Advice);
     }
+}
+
+#[test]
+fn freed_swap_may_be_discarded_where_the_kernel_fills_free_stretches_first_for_that() {
+    let text = capture("memory-extension");
+    let newer = text.replace("osrelease = 6.6.52", "osrelease = 6.18.3");
+    assert_ne!(newer, text);
+    let root = Root::from_capture(&newer).unwrap();
+    let host = HostFacts::read(&root, Duration::from_millis(1));
+    let drive = device("/dev/nvme1n1", "259:1", 732_585_168 * 512);
+    let target = TargetFacts::trace(&root, &drive).unwrap();
+    expect(&rules::audit_for(Profile::Memory, &host, &target), "swap-discard", Status::Ok);
 }
 
 #[test]

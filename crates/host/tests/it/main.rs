@@ -19,9 +19,13 @@ use overdrive_sys::volume::{DataMap, DeviceNumber, FileSystem};
 
 /// A captured host of fixtures/hosts.
 fn fixture(name: &str) -> Root {
+    Root::from_capture(&capture(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Its text.
+fn capture(name: &str) -> String {
     let path = format!("{}/../../fixtures/hosts/{name}.tree", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    Root::from_capture(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 fn number(text: &str) -> DeviceNumber {

@@ -58,6 +58,7 @@ fn areas(setup: &Setup) -> Vec<(&str, &str)> {
 const WISH: Wish = Wish {
     page_cluster: 0,
     discard: true,
+    free_first: false,
     priority: None,
     before_zram: false,
     zswap: None,
@@ -89,6 +90,23 @@ fn settings_come_first_and_each_space_before_its_area() {
         [("/dev/nvme0n1", "priority 10 discard-once"), ("/dev/nvme1n1", "priority 10 discard-once")]
     );
     assert!(setup.choices.iter().all(|choice| !choice.why.is_empty()), "{:?}", setup.choices);
+}
+
+#[test]
+fn free_stretches_come_first_where_that_is_wished_and_the_drive_takes_discards() {
+    let root = host("6.18.0", [0, 0], "");
+    let wish = Wish { free_first: true, ..WISH };
+    let told = |places: &[Place]| {
+        let setup = Setup::of(&root, places, &wish).unwrap();
+        let why = |choice: &Choice| format!("{}: {}", choice.what, choice.why);
+        (areas(&setup)[0].1.to_owned(), setup.choices.iter().map(why).collect::<String>())
+    };
+    let (manner, choices) = told(&both(&root));
+    assert!(manner == "priority 10 discard-freed" && choices.contains("free stretches first"), "{choices}");
+    let mut places = both(&root);
+    places.iter_mut().for_each(|place| place.audit.target.disks.clear());
+    let (manner, choices) = told(&places);
+    assert!(manner == "priority 10" && choices.contains("the drive takes no discards"), "{choices}");
 }
 
 #[test]
