@@ -21,7 +21,9 @@ pub struct Step {
 
 /// Below so many pages a second it is not paging that holds a program up.
 const FEW_PER_S: f64 = 2000.0;
-/// One way is kept for this long before it is compared with the other; so often each, at most.
+/// One way is kept for so long before its pages are counted, as the kernel spreads threads by and by; for so
+/// long they are counted; and so often each, at most.
+const SETTLE: Duration = Duration::from_millis(20);
 const SLICE: Duration = Duration::from_millis(30);
 const PAIRS: u32 = 6;
 /// Fewer processors have to serve this many times the pages.
@@ -41,6 +43,8 @@ const REST: Duration = Duration::from_millis(200);
 struct Trial {
     wide: Option<usize>,
     narrow: usize,
+    /// The threads are finding their places.
+    settles: bool,
     /// Slices that are over.
     slices: u32,
     /// Pages of the last one, and of all of each kind.
@@ -131,7 +135,11 @@ impl Gather {
                 }
             }
         }
-        let rest = if matches!(self.state, State::Trying(_)) { SLICE } else { REST };
+        let rest = match self.state {
+            State::Trying(Trial { settles: true, .. }) => SETTLE,
+            State::Trying(_) => SLICE,
+            _ => REST,
+        };
         Step { width: self.width, rest }
     }
 
@@ -154,13 +162,18 @@ impl Gather {
         };
         self.widens = !self.widens;
         let Some(narrow) = narrow else { return };
-        let trial = Trial { wide, narrow, slices: 0, before: 0, sums: [0; 2], won: 0 };
+        let trial = Trial { wide, narrow, settles: true, slices: 0, before: 0, sums: [0; 2], won: 0 };
         self.state = State::Trying(trial);
         self.width = trial.wide;
     }
 
-    /// A slice is over, in which so many pages came.
+    /// Threads have settled, or a slice is over, in which so many pages came.
     fn tried(&mut self, mut trial: Trial, came: u64, at: Duration) {
+        trial.settles = !trial.settles;
+        if !trial.settles {
+            self.state = State::Trying(trial);
+            return;
+        }
         let is_narrow = trial.slices % 2 == 1;
         trial.sums[usize::from(is_narrow)] += came;
         trial.won += u32::from(is_narrow && came > trial.before);

@@ -249,7 +249,7 @@ fn encrypted_swap_on_a_drive_behind_vmd() {
 /// A disk with the kernel's defaults for one that rotates, on a processor with these flags.
 fn disk_that_rotates(flags: &str) -> overdrive_host::Root {
     let folder = "/sys/devices/pci0000:00/host0/block/sda";
-    overdrive_host::Root::from_capture(&format!(
+    Root::from_capture(&format!(
         "/proc/cpuinfo |\n|flags : {flags}\n{folder}/dev = 8:0\n{folder}/size = 1000000\n\
          {folder}/queue/rotational = 1\n{folder}/queue/scheduler = none [mq-deadline]\n\
          {folder}/queue/nomerges = 0\n{folder}/queue/wbt_lat_usec = 75000\n\
@@ -286,7 +286,7 @@ fn a_rotating_disk_is_left_as_it_is_and_what_may_be_wanted_is_not_class_a() {
 
 #[test]
 fn a_host_that_tells_nothing_is_not_judged() {
-    let root = overdrive_host::Root::from_capture("").unwrap();
+    let root = Root::from_capture("").unwrap();
     let host = HostFacts::read(&root, Duration::ZERO);
     let target = TargetFacts::trace(&root, &file("/x", "8:1")).unwrap();
     for row in host.rows().iter().chain(&target.rows()) {
