@@ -23,9 +23,9 @@ pub struct Step {
 const FEW_PER_S: f64 = 2000.0;
 /// One way is kept for so long before its pages are counted, as the kernel spreads threads by and by; for so
 /// long they are counted; and so often each, at most.
-const SETTLE: Duration = Duration::from_millis(20);
-const SLICE: Duration = Duration::from_millis(30);
-const PAIRS: u32 = 6;
+const SETTLE: Duration = Duration::from_millis(40);
+const SLICE: Duration = Duration::from_millis(60);
+const PAIRS: u32 = 5;
 /// Fewer processors have to serve this many times the pages.
 const WORTH: f64 = 1.05;
 /// A difference of so much in each pair needs no more of them: two where it is as before, else three.
@@ -61,14 +61,23 @@ impl Trial {
         if self.slices % 2 == 1 || pairs < 2 {
             return None;
         }
-        let [wide, narrow] = self.sums.map(|sum| sum as f64);
-        let (gains, loses) =
-            (narrow > wide * CLEAR && self.won == pairs, wide > narrow * CLEAR && self.won == 0);
+        let gains = self.gains(CLEAR) && self.won == pairs;
+        let is_clear = gains || self.loses(CLEAR) && self.won == 0;
         let is_as_before = settled == Some(if gains { Some(self.narrow) } else { self.wide });
-        if (gains || loses) && (is_as_before || pairs > 2) {
+        if is_clear && (is_as_before || pairs > 2) {
             return Some(gains);
         }
-        (pairs == PAIRS).then_some(narrow > wide * WORTH && self.won * 2 > PAIRS)
+        (pairs == PAIRS).then_some(self.gains(WORTH) && self.won * 2 > PAIRS)
+    }
+
+    /// Whether the narrow one served so many times the pages.
+    fn gains(&self, times: f64) -> bool {
+        self.sums[1] as f64 > self.sums[0] as f64 * times
+    }
+
+    /// The same of the wide one.
+    fn loses(&self, times: f64) -> bool {
+        self.sums[0] as f64 > self.sums[1] as f64 * times
     }
 }
 
@@ -184,8 +193,8 @@ impl Gather {
         let Some(is_worth) = trial.verdict(self.settled) else { return };
         let chosen = if is_worth { Some(trial.narrow) } else { trial.wide };
         let rate = trial.sums[usize::from(is_worth)] as f64 / (SLICE * (trial.slices / 2)).as_secs_f64();
-        self.believed =
-            if self.settled == Some(chosen) { (self.believed * 2).min(BELIEVED_MAX) } else { BELIEVED };
+        let is_as_before = self.settled == Some(chosen);
+        self.believed = if is_as_before { (self.believed * 2).min(BELIEVED_MAX) } else { BELIEVED };
         (self.width, self.settled) = (chosen, Some(chosen));
         self.state = State::Believing { until: at + self.believed, rate };
     }
