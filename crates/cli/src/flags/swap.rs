@@ -76,8 +76,8 @@ pub(crate) struct SwapWishFlags {
     #[arg(long, conflicts_with_all = ["zswap", "nomerges", "max_sectors", "nr_requests"])]
     pub(crate) areas_only: bool,
     /// Fill free stretches of the areas before gaps, so that more is written in one go: 1.1 to 1.2 times the
-    /// pages a second of several threads on Linux 6.18, where the area is several times as large as what is in
-    /// it. The drive is told of each stretch that becomes free (discard)
+    /// pages a second of several threads on Linux 6.18, where the area is several times as large as what is
+    /// in it. The drive is told of each stretch that becomes free (discard)
     #[arg(long, conflicts_with = "no_discard")]
     pub(crate) free_first: bool,
     /// Do not tell the drive which parts of its area are free (discard)

@@ -392,9 +392,9 @@ impl Setup {
         match discard {
             Discard::Freed => self.choose(
                 "free stretches first",
-                "the drive is told of each stretch of 512 pages that becomes free, and Linux 6.18 and newer then \
-                 fill such stretches before gaps, so that pages that leave together are written in one go; that \
-                 wants an area of several times what will be in it",
+                "the drive is told of each stretch of 512 pages that becomes free, and Linux 6.18 and newer \
+                 fill such stretches before gaps then, so that pages that leave together are written in one \
+                 go; that wants an area of several times what will be in it",
             ),
             Discard::Once => self.choose(
                 "discard once",

@@ -247,7 +247,7 @@ fn encrypted_swap_on_a_drive_behind_vmd() {
 }
 
 /// A disk with the kernel's defaults for one that rotates, on a processor with these flags.
-fn disk_that_rotates(flags: &str) -> overdrive_host::Root {
+fn disk_that_rotates(flags: &str) -> Root {
     let folder = "/sys/devices/pci0000:00/host0/block/sda";
     Root::from_capture(&format!(
         "/proc/cpuinfo |\n|flags : {flags}\n{folder}/dev = 8:0\n{folder}/size = 1000000\n\
