@@ -121,8 +121,8 @@ impl Default for Gather {
 
 impl Gather {
     /// What to do, at this time of a clock that only moves on, when `pages` came in since the start, for a
-    /// program of so many threads that may use so many processors.
-    pub fn next(&mut self, at: Duration, pages: u64, threads: usize, cpus: usize) -> Step {
+    /// program that may use so many processors. How many threads it has is asked only when it matters.
+    pub fn next(&mut self, at: Duration, pages: u64, cpus: usize, threads: impl FnOnce() -> usize) -> Step {
         let Some((then, before)) = self.last.replace((at, pages)) else {
             return Step { width: self.width, rest: REST };
         };
@@ -133,14 +133,14 @@ impl Gather {
             _ if rate < FEW_PER_S => {
                 *self = Self { last: self.last, ..Self::default() };
             }
-            State::Quiet => self.begin(threads, cpus),
+            State::Quiet => self.begin(threads(), cpus),
             State::Believing { until, rate: found } => {
                 let is_other = rate > found * OTHER_WORK || rate < found / OTHER_WORK;
                 if is_other {
                     self.settled = None;
                 }
                 if is_other || at >= until {
-                    self.begin(threads, cpus);
+                    self.begin(threads(), cpus);
                 }
             }
         }
@@ -228,7 +228,7 @@ mod tests {
             let end = self.now + time;
             let mut width = None;
             while self.now < end {
-                let step = self.gather.next(self.now, self.pages as u64, self.threads, self.cpus);
+                let step = self.gather.next(self.now, self.pages as u64, self.cpus, || self.threads);
                 if !matches!(self.gather.state, State::Trying(_)) {
                     width = step.width;
                 }

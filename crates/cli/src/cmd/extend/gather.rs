@@ -9,7 +9,7 @@ use overdrive_host::gather::Gather;
 use overdrive_pager::stats::Stat;
 use overdrive_sys::affinity::{allowed_cpus, cpus_of, restrict_thread_to};
 use overdrive_sys::memory_group::pages_brought_back;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// How often it is looked at least.
 const REST_MAX: Duration = Duration::from_millis(200);
+/// In the end it is looked so often at most whether all threads are home.
+const PASSES_MAX: u32 = 8;
 /// The engine's threads, which have places of their own, are named so.
 const ENGINE: &str = "overmem";
 
@@ -80,8 +82,12 @@ struct Run {
 #[derive(Debug, Default)]
 struct Flock {
     gather: Gather,
-    /// Where they were put; none: home.
+    /// Where they belong now; none: home.
     place: Option<Vec<usize>>,
+    /// Where threads may be that were put there, or that others have started which were.
+    places: Vec<Vec<usize>>,
+    /// Threads that the program has put elsewhere itself.
+    apart: HashSet<u32>,
     due: Duration,
 }
 
@@ -103,18 +109,26 @@ impl Run {
                 let flock = flocks.entry(id).or_default();
                 let now = start.elapsed();
                 if now >= flock.due {
-                    let threads = self.threads(id);
-                    let step = flock.gather.next(now, pages, threads.len(), self.home.len());
+                    let threads = || self.threads(id).len();
+                    let step = flock.gather.next(now, pages, self.home.len(), threads);
                     flock.due = now + step.rest;
-                    let place = step.width.map(|width| self.place(id, width));
-                    flock.put(&threads, place, &self.home);
+                    flock.place = step.width.map(|width| self.place(id, width));
+                    if flock.is_away() {
+                        flock.put(&self.threads(id), &self.home);
+                    }
                 }
                 rest = rest.min(flock.due.saturating_sub(start.elapsed()));
             }
             std::thread::park_timeout(rest);
         }
         for (id, mut flock) in flocks {
-            flock.put(&self.threads(id), None, &self.home);
+            flock.place = None;
+            // Threads that are being started now are seen the next time.
+            for _ in 0..PASSES_MAX {
+                if flock.is_away() {
+                    flock.put(&self.threads(id), &self.home);
+                }
+            }
         }
         gathered
     }
@@ -165,21 +179,34 @@ impl Run {
 }
 
 impl Flock {
-    /// Puts every thread there that is where it was started or was put before.
-    fn put(&mut self, threads: &[u32], place: Option<Vec<usize>>, home: &[usize]) {
-        if place.is_none() && self.place.is_none() {
-            return;
-        }
-        let wanted = place.as_deref().unwrap_or(home);
+    /// Whether threads are, or may be, elsewhere than at home.
+    fn is_away(&self) -> bool {
+        self.place.is_some() || !self.places.is_empty()
+    }
+
+    /// Puts every thread where it belongs that is where it was started, or where this has put threads before.
+    fn put(&mut self, threads: &[u32], home: &[usize]) {
+        let wanted = self.place.as_deref().unwrap_or(home);
+        self.apart.retain(|thread| threads.contains(thread));
+        let mut moved = 0;
         for &thread in threads {
             let Ok(cpus) = cpus_of(thread) else { continue };
-            let is_ours = cpus == home || self.place.as_ref() == Some(&cpus);
-            if is_ours && cpus != wanted {
+            let is_ours = cpus == home || self.places.contains(&cpus) && !self.apart.contains(&thread);
+            if !is_ours {
+                self.apart.insert(thread);
+            } else if cpus != wanted {
                 // One that has ended meanwhile, or is another user's, stays as it is.
-                let _ = restrict_thread_to(thread, wanted);
+                moved += usize::from(restrict_thread_to(thread, wanted).is_ok());
             }
         }
-        self.place = place;
+        match &self.place {
+            Some(place) if !self.places.contains(place) => self.places.push(place.clone()),
+            // Nobody is left who could hand an old place on.
+            None if moved == 0 => {
+                *self = Self { gather: self.gather.clone(), due: self.due, ..Self::default() }
+            }
+            _ => {}
+        }
     }
 }
 
@@ -258,22 +285,33 @@ mod tests {
         assert_eq!(threads.len(), 2, "the shell and its child");
         let mut flock = Flock::default();
         let all = |cpus: &[usize]| threads.iter().all(|&thread| cpus_of(thread).unwrap() == cpus);
-        flock.put(&threads, None, &home);
-        assert!(all(&home));
-        let last = &home[home.len() - 1..];
-        flock.put(&threads, Some(last.to_vec()), &home);
+        let put = |flock: &mut Flock, place: Option<&[usize]>| {
+            flock.place = place.map(<[usize]>::to_vec);
+            flock.put(&threads, &home);
+        };
+        put(&mut flock, None);
+        assert!(all(&home) && !flock.is_away());
+        let (first, last) = (&home[..1], &home[home.len() - 1..]);
+        put(&mut flock, Some(last));
         assert!(all(last));
-        flock.put(&threads, Some(home[..1].to_vec()), &home);
-        assert!(all(&home[..1]));
-        flock.put(&threads, None, &home);
-        assert!(all(&home));
-        // With two processors there is a place that is neither here nor there.
+        put(&mut flock, Some(first));
+        // As one that was started by a thread which had not been moved yet.
+        restrict_thread_to(threads[1], last).unwrap();
+        put(&mut flock, Some(first));
+        assert!(all(first));
+        put(&mut flock, None);
+        assert!(all(&home) && (flock.is_away() || home.len() == 1), "others may still come");
+        put(&mut flock, None);
+        assert!(!flock.is_away());
+        // What the program has chosen itself stays, be it where others are put.
         if home.len() > 1 {
             restrict_thread_to(threads[1], last).unwrap();
-            flock.put(&threads, Some(home[..1].to_vec()), &home);
-            assert_eq!(cpus_of(threads[0]).unwrap(), home[..1]);
-            assert_eq!(cpus_of(threads[1]).unwrap(), last, "it chose so");
-            flock.put(&threads, None, &home);
+            for place in [first, last, first] {
+                put(&mut flock, Some(place));
+                assert_eq!(cpus_of(threads[0]).unwrap(), place);
+                assert_eq!(cpus_of(threads[1]).unwrap(), last, "it chose so");
+            }
+            put(&mut flock, None);
             assert_eq!(cpus_of(threads[1]).unwrap(), last);
         }
         end(shell, &threads);
