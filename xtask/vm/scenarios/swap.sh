@@ -131,6 +131,20 @@ equal "as wished" "1 64 128 [none] N" "$(cat "$queue/nomerges") $(cat "$queue/ma
 $(grep -o '\[none\]' "$queue/scheduler") $(cat /sys/module/zswap/parameters/enabled)"
 swap off
 unchanged "and off takes them back"
+
+# The kernel says of an area what it tells the drive: D of what may be discarded, c for what becomes free.
+told_of() { dmesg | grep "Adding .* swap on $drive" | tail -n 1 | sed 's/.* //'; }
+swap on --device "$drive" --write-to "$drive" --areas-only --free-first
+equal "with free stretches first it goes on" 0 "$code"
+contains "and the drive is told of what becomes free" "Dc" "$(told_of)"
+# shellcheck disable=SC2086 # words
+overdrive $paged --runtime 1s >/dev/null 2>&1
+equal "paging runs on it" 0 "$?"
+swap off
+unchanged "and off leaves no trace of it"
+swap on --device "$drive" --write-to "$drive" --areas-only
+contains "otherwise it is told once" "Ds" "$(told_of)"
+swap off
 refused "more than the drive takes" "more than the disk takes in one request" --device "$drive" --write-to "$drive" \
     --max-sectors 1000000
 
