@@ -140,10 +140,12 @@ fn what_cannot_work_is_refused_in_one_line_before_the_program_starts() {
         assert_eq!((code, error.lines().count()), (2, 1), "{error}");
         assert!(error.contains(told) || error.contains("backend swap: "), "{error}");
     }
-    let pager = ["--dram", "64MiB", "--backend", "pager", "--no-room-ahead"];
-    let (code, _, error) = extend(&pager, folder.path(), &touch);
-    assert_eq!((code, error.lines().count()), (2, 1), "{error}");
-    assert!(error.contains("--no-room-ahead") || error.contains("no pager"), "{error}");
+    for word in ["--no-room-ahead", "--fill-gaps"] {
+        let pager = ["--dram", "64MiB", "--backend", "pager", word];
+        let (code, _, error) = extend(&pager, folder.path(), &touch);
+        assert_eq!((code, error.lines().count()), (2, 1), "{error}");
+        assert!(error.contains(word) || error.contains("no pager"), "{error}");
+    }
     let full = format!("{store}:9000TiB");
     let (code, _, error) = extend(&["--dram", "64MiB"], Path::new(&full), &touch);
     assert!(code == 2 && error.contains("no room for"), "{error}");
