@@ -31,7 +31,7 @@ const SWAP_FLAG_DISCARD: libc::c_int = 0x10000;
 const SWAP_FLAG_DISCARD_ONCE: libc::c_int = 0x20000;
 const SWAP_FLAG_DISCARD_PAGES: libc::c_int = 0x40000;
 
-/// The highest priority that can be asked for.
+/// The highest priority that can be asked for. Areas of one priority are filled in turn.
 pub const PRIORITY_MAX: u16 = 0x7fff;
 
 /// How an area is turned on.
@@ -187,16 +187,15 @@ fn file_system_of(folder: &Path) -> io::Result<u64> {
 }
 
 impl SwapFile {
-    /// Makes a swap file of `bytes` in `folder` and turns it on before all other areas.
+    /// Makes a swap file of `bytes` in `folder` and turns it on.
     ///
     /// # Errors
     /// What the file system or the kernel refuses; nothing is left behind then.
-    pub fn create(folder: &Path, bytes: u64, discard: Discard) -> io::Result<Self> {
+    pub fn create(folder: &Path, bytes: u64, manner: Manner) -> io::Result<Self> {
         let owner = Owner::this_process()?;
         let name = format!("{PREFIX}{owner}");
         let path = std::fs::canonicalize(folder)?.join(&name);
         let note = Note::write(&name, &path)?;
-        let manner = Manner { priority: Some(PRIORITY_MAX), discard };
         let made = Space::new(bytes)
             .and_then(|space| space::create_file(&path, &space))
             .and_then(|()| turn_on(&path, manner).inspect_err(|_| drop(std::fs::remove_file(&path))));
@@ -356,13 +355,14 @@ mod tests {
             return skip(NAME, "needs root to turn swap on");
         }
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let file = match SwapFile::create(folder.path(), 16 << 20, Discard::Freed) {
+        let manner = Manner { priority: Some(PRIORITY_MAX - 1), discard: Discard::Freed };
+        let file = match SwapFile::create(folder.path(), 16 << 20, manner) {
             Ok(file) => file,
             Err(error) => return skip(NAME, &format!("no swap file in the source folder: {error}")),
         };
         let path = file.path().to_path_buf();
         let on = areas().unwrap().into_iter().find(|area| area.path == path).unwrap();
-        assert_eq!((on.size_bytes, on.priority), ((16 << 20) - 4096, 0x7fff));
+        assert_eq!((on.size_bytes, on.priority), ((16 << 20) - 4096, 0x7ffe));
         let (removed, _) = remove_stale().unwrap();
         assert!(!removed.contains(&path), "a swap file in use is not stale");
         let note = Path::new(NOTES).join(path.file_name().unwrap());
@@ -385,7 +385,7 @@ mod tests {
         assert!(!left.exists() && !note.exists());
         assert!(areas().unwrap().iter().all(|area| area.path != path));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        assert!(SwapFile::create(folder.path(), 4096, Discard::Never).is_err(), "too small for an area");
+        assert!(SwapFile::create(folder.path(), 4096, manner).is_err(), "too small for an area");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -29,7 +29,7 @@ use overdrive_pager::stats::Stat;
 use overdrive_sys::memory_group::MemoryGroup;
 use overdrive_sys::memory_group::zswap::ZswapFollower;
 use overdrive_sys::relay::Relay;
-use overdrive_sys::swap::{Discard, SwapFile};
+use overdrive_sys::swap::{Discard, Manner, PRIORITY_MAX, SwapFile};
 use plan::{Backend, Plan};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -209,7 +209,8 @@ impl Site {
         };
         let folder = &plan.store.folder;
         let discard = if flags.fill_gaps { Discard::Never } else { Discard::Freed };
-        let swap = SwapFile::create(folder, plan.store.bytes, discard).map_err(|error| {
+        let manner = Manner { priority: Some(PRIORITY_MAX), discard };
+        let swap = SwapFile::create(folder, plan.store.bytes, manner).map_err(|error| {
             let (folder, size) = (folder.display(), format_size(plan.store.bytes));
             Refused(format!(
                 "--store {folder}: no swap file of {size} there ({error}); wanted ext4, xfs or btrfs"
