@@ -29,6 +29,7 @@ mod accesses;
 mod agent;
 mod changes;
 mod child;
+mod clean;
 mod compress;
 mod evict;
 mod fault;
@@ -188,17 +189,25 @@ impl Limits {
     }
 }
 
+/// What a read was begun for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Purpose {
+    /// Somebody waits.
+    Demand,
+    /// Somebody will.
+    Ahead,
+    /// Its segment is emptied: the page is written elsewhere.
+    Cleaning,
+}
+
 /// One read in flight or landed.
 #[derive(Debug, Clone)]
 struct Load {
     pages: Range<u32>,
     /// Somebody waits for it.
     wanted: bool,
-    /// Nobody did when it began.
-    ahead: bool,
+    purpose: Purpose,
     landed: bool,
-    /// Read to empty its segment: its slot is given up once it is in place.
-    renew: bool,
     /// How often it was read in vain.
     tries: u8,
     /// The child it is for, by its number.

@@ -9,6 +9,10 @@ pub const SEGMENT_SLOTS: u32 = 64;
 /// Segments with fewer pages than this are worth emptying.
 const WORTH_EMPTYING: u8 = 56;
 
+/// So many empty segments are too few, and so many always enough: 16 MiB.
+pub const EMPTY_LEAST: usize = 8;
+const EMPTY_MOST: u64 = 64;
+
 /// A place for one page on the store. Slot 0 is never used, so that 0 can mean none.
 pub type Slot = u32;
 
@@ -32,6 +36,41 @@ pub struct Slots {
     /// The segment being filled and how many of its slots were handed out.
     open: Option<(u32, u32)>,
     taken: u64,
+    by_live: ByLive,
+}
+
+/// Segments that no child reads, by how many pages each has: none and full ones are left out.
+#[derive(Debug)]
+struct ByLive {
+    lists: Vec<Vec<u32>>,
+    /// Where each segment is: its list, and its place there.
+    places: Vec<(u8, u32)>,
+}
+
+impl ByLive {
+    fn new(segments: u32) -> Self {
+        Self { lists: vec![Vec::new(); SEGMENT_SLOTS as usize], places: vec![(0, 0); segments as usize] }
+    }
+
+    /// Puts a segment into this list; 0 is none.
+    fn set(&mut self, segment: u32, list: u8) {
+        let (from, place) = self.places[segment as usize];
+        if from == list {
+            return;
+        }
+        if from > 0 {
+            let rest = &mut self.lists[usize::from(from)];
+            rest.swap_remove(place as usize);
+            if let Some(&moved) = rest.get(place as usize) {
+                self.places[moved as usize].1 = place;
+            }
+        }
+        let into = &mut self.lists[usize::from(list)];
+        self.places[segment as usize] = (list, into.len() as u32);
+        if list > 0 {
+            into.push(segment);
+        }
+    }
 }
 
 /// How often each segment was opened. Says nothing of where things stand, and shows nothing.
@@ -60,6 +99,7 @@ impl Slots {
             openings: Openings(vec![0; segments as usize]),
             open: None,
             taken: 0,
+            by_live: ByLive::new(segments),
         }
     }
 
@@ -80,7 +120,7 @@ impl Slots {
     /// Whether emptying segments would give room enough: half of what may be used is not needed.
     #[must_use]
     pub fn has_room_to_gain(&self) -> bool {
-        self.taken < self.usable / 2 && self.sparsest().is_some()
+        self.taken < self.usable / 2 && self.sparse().next().is_some()
     }
 
     /// Slots in use.
@@ -93,6 +133,13 @@ impl Slots {
     #[must_use]
     pub fn empty_segments(&self) -> usize {
         self.empty.len()
+    }
+
+    /// How many are to be kept empty: as many as are filled while the next ones are emptied.
+    #[must_use]
+    pub fn empty_wanted(&self) -> usize {
+        const SHARE: u64 = 64;
+        (self.usable / u64::from(SEGMENT_SLOTS) / SHARE).clamp(EMPTY_LEAST as u64, EMPTY_MOST) as usize
     }
 
     /// How many slots in a row can be handed out now without opening another segment than the next one.
@@ -125,6 +172,7 @@ impl Slots {
         }
         let count = pages.len() as u32;
         self.live[segment as usize] += count as u8;
+        self.sort(segment);
         self.busy[segment as usize] += 1;
         self.taken += u64::from(count);
         self.open = Some((segment, used + count));
@@ -163,6 +211,7 @@ impl Slots {
         }
         self.holds[slot as usize] += 1;
         self.held[(slot / SEGMENT_SLOTS) as usize] += 1;
+        self.sort(slot / SEGMENT_SLOTS);
         true
     }
 
@@ -176,6 +225,7 @@ impl Slots {
     pub fn release_hold(&mut self, slot: Slot) {
         self.holds[slot as usize] -= 1;
         self.held[(slot / SEGMENT_SLOTS) as usize] -= 1;
+        self.sort(slot / SEGMENT_SLOTS);
         if self.holds[slot as usize] == 0 && self.owner[slot as usize] == 0 {
             self.vacate(slot);
         }
@@ -185,7 +235,14 @@ impl Slots {
         self.taken -= 1;
         let segment = slot / SEGMENT_SLOTS;
         self.live[segment as usize] -= 1;
+        self.sort(segment);
         self.recycle(segment);
+    }
+
+    fn sort(&mut self, segment: u32) {
+        let live = self.live[segment as usize];
+        let is_there = self.held[segment as usize] == 0 && u32::from(live) < SEGMENT_SLOTS;
+        self.by_live.set(segment, if is_there { live } else { 0 });
     }
 
     fn recycle(&mut self, segment: u32) {
@@ -211,15 +268,12 @@ impl Slots {
         }
     }
 
-    /// The segment that is emptied with the least work: the fewest pages in it. `None` when all are full.
-    #[must_use]
-    pub fn sparsest(&self) -> Option<u32> {
+    /// Segments worth emptying, those that are emptied with the least work first.
+    pub fn sparse(&self) -> impl Iterator<Item = u32> + '_ {
         let open = self.open.map(|(segment, _)| segment);
-        (1..self.live.len() as u32)
-            .filter(|&segment| Some(segment) != open && self.busy[segment as usize] == 0)
-            .filter(|&segment| self.held[segment as usize] == 0)
-            .filter(|&segment| (1..WORTH_EMPTYING).contains(&self.live[segment as usize]))
-            .min_by_key(|&segment| self.live[segment as usize])
+        let lists = &self.by_live.lists[1..usize::from(WORTH_EMPTYING)];
+        let all = lists.iter().flatten().copied();
+        all.filter(move |&segment| Some(segment) != open && self.busy[segment as usize] == 0)
     }
 
     /// The pages in a segment and their slots.
@@ -286,7 +340,7 @@ mod tests {
         slots.written(run);
         assert!(slots.hold(run) && slots.hold(run));
         (run..run + 64).for_each(|slot| slots.give_up(slot));
-        assert_eq!((slots.taken(), slots.empty_segments(), slots.sparsest()), (1, 1, None));
+        assert_eq!((slots.taken(), slots.empty_segments(), slots.sparse().next()), (1, 1, None));
         slots.release_hold(run);
         assert_eq!(slots.taken(), 1);
         slots.release_hold(run);
@@ -306,10 +360,10 @@ mod tests {
         let mut slots = Slots::new(4);
         let runs: Vec<_> = (0..3).map(|page| slots.take_run(&[page; 64]).unwrap()).collect();
         runs.iter().for_each(|&run| slots.written(run));
-        assert_eq!(slots.sparsest(), None, "all full");
+        assert_eq!(slots.sparse().next(), None, "all full");
         (0..30).for_each(|index| slots.give_up(runs[1] + index));
         (0..10).for_each(|index| slots.give_up(runs[0] + index));
-        assert_eq!(slots.sparsest(), Some(runs[1] / 64));
+        assert_eq!(slots.sparse().next(), Some(runs[1] / 64));
         assert_eq!(slots.in_segment(runs[1] / 64).count(), 34);
     }
 }

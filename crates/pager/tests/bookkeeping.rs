@@ -99,7 +99,12 @@ proptest! {
             used.retain(|_, one| one.page.is_some() || one.holds > 0);
             prop_assert_eq!(slots.taken(), used.len() as u64);
             prop_assert!(used.iter().all(|(&slot, one)| slots.owner(slot) == one.page));
-            if let Some(segment) = slots.sparsest() {
+            let live = |segment: u32| slots.in_segment(segment).count();
+            let sparse: Vec<u32> = slots.sparse().collect();
+            prop_assert!(sparse.windows(2).all(|two| live(two[0]) <= live(two[1])), "not the sparsest first");
+            let is_worth = |segment: u32| (1..56).contains(&live(segment));
+            for segment in sparse {
+                prop_assert!(is_worth(segment));
                 let within = segment * SEGMENT_SLOTS..(segment + 1) * SEGMENT_SLOTS;
                 prop_assert!(used.range(within.clone()).all(|(_, one)| one.holds == 0), "a child reads there");
                 prop_assert!(!flying.iter().any(|(first, _)| within.contains(first)), "a write is on its way");

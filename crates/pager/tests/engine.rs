@@ -376,6 +376,7 @@ fn a_small_store_is_cleaned() {
         }
         (0..PAGES).for_each(|page| check(region, page, versions[page]));
         assert!(stats.get(Stat::Cleaned) > 0);
+        assert!(stats.get(Stat::HeldMax) <= BUDGET / PAGE, "{} pages", stats.get(Stat::HeldMax));
         assert_eq!(stats.get(Stat::Lost), 0);
     });
 }

@@ -9,7 +9,7 @@
 use super::changes::{Changes, Followed};
 use super::load::{READ_AGAIN, opened};
 use super::notice::TOO_MANY_CHILDREN;
-use super::{Engine, Load};
+use super::{Engine, Load, Purpose};
 use crate::platform::{AsFd, Descriptor, Instant, Message, Userfault};
 use crate::space::{Region, Space};
 use crate::stats::Stat;
@@ -353,9 +353,8 @@ impl Engine {
         self.loads[landing as usize] = Some(Load {
             pages: page..page + 1,
             wanted: true,
-            ahead: false,
+            purpose: Purpose::Demand,
             landed: false,
-            renew: false,
             tries: 0,
             child: Some(child.number),
             started: Instant::now(),

@@ -1,7 +1,7 @@
 //! From the store into place: reads, reading ahead, and what they bring.
 
 use super::landing::{WIDE_PAGES, is_stale, is_wide};
-use super::{Engine, Load, Stream};
+use super::{Engine, Load, Purpose, Stream};
 use crate::platform::{Instant, PageIo};
 use crate::seal::Seal;
 use crate::slots::{SEGMENT_SLOTS, Slots};
@@ -40,7 +40,7 @@ impl Engine {
                 if self.held() >= self.limits.total && self.can_make_room() {
                     self.stats.add(Stat::DirectStalls, 1);
                     self.waiting.push_back(page);
-                } else if !self.start_load(page..page + 1, true) {
+                } else if !self.start_load(page..page + 1, Purpose::Demand) {
                     self.waiting.push_back(page);
                 }
             }
@@ -69,7 +69,7 @@ impl Engine {
             let Some(page) = self.waiting.pop_front() else { return Ok(()) };
             match self.table.state(page) {
                 State::Stored => {
-                    if !self.start_load(page..page + 1, true) {
+                    if !self.start_load(page..page + 1, Purpose::Demand) {
                         self.waiting.push_front(page);
                         return Ok(());
                     }
@@ -85,19 +85,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Brings a page back so that its segment becomes empty: it will be written elsewhere when it is
-    /// evicted again.
-    pub(super) fn bring_for_cleaning(&mut self, page: u32) {
-        if self.free_landing.has_spare() && self.start_load(page..page + 1, true) {
-            self.stats.add(Stat::Cleaned, 1);
-            if let Some(load) = self.table.place(page).and_then(|slot| self.loads[slot as usize].as_mut()) {
-                load.renew = true;
-            }
-        }
-    }
-
     /// Reads pages with neighbouring slots in one go. False when there is no landing slot.
-    fn start_load(&mut self, pages: std::ops::Range<u32>, wanted: bool) -> bool {
+    pub(super) fn start_load(&mut self, pages: std::ops::Range<u32>, purpose: Purpose) -> bool {
+        let wanted = purpose == Purpose::Demand;
         let Some(slot) = self.take_landing(pages.len() as u32, wanted) else { return false };
         let offset = u64::from(self.table.slot(pages.start)) * PAGE;
         if self.io.read(slot, offset, pages.len() as u32 * PAGE as u32).is_err() {
@@ -107,17 +97,16 @@ impl Engine {
         for page in pages.clone() {
             self.table.set(page, State::Loading, Some(slot));
         }
-        if wanted {
-            self.stats.add(Stat::Loads, 1);
-        } else {
-            self.stats.add(Stat::ReadAhead, pages.len() as u64);
+        match purpose {
+            Purpose::Demand => self.stats.add(Stat::Loads, 1),
+            Purpose::Ahead => self.stats.add(Stat::ReadAhead, pages.len() as u64),
+            Purpose::Cleaning => self.stats.add(Stat::Cleaned, pages.len() as u64),
         }
         self.loads[slot as usize] = Some(Load {
             pages,
             wanted,
-            ahead: !wanted,
+            purpose,
             landed: false,
-            renew: false,
             tries: 0,
             child: None,
             started: Instant::now(),
@@ -146,7 +135,9 @@ impl Engine {
 
     fn give_back(&mut self, slot: u32) {
         if let Some(load) = self.loads[slot as usize].take() {
-            self.read_in_vain = (self.read_in_vain + load.pages.len() as i32).min(REMEMBERED);
+            if load.purpose == Purpose::Ahead {
+                self.read_in_vain = (self.read_in_vain + load.pages.len() as i32).min(REMEMBERED);
+            }
             for page in load.pages {
                 if self.table.state(page) == State::Loading && self.table.place(page) == Some(slot) {
                     self.table.set(page, State::Stored, None);
@@ -200,7 +191,9 @@ impl Engine {
                 return;
             }
             let room = self.held() + 1 < self.limits.total && self.free_landing.has_spare();
-            if self.table.state(page) == State::Stored && (!room || !self.start_load(page..page + 1, false)) {
+            if self.table.state(page) == State::Stored
+                && (!room || !self.start_load(page..page + 1, Purpose::Ahead))
+            {
                 return;
             }
         }
@@ -232,7 +225,7 @@ impl Engine {
                 .count() as u32
                 + 1;
             if self.held() + u64::from(count) >= self.limits.total
-                || !self.start_load(page..page + count, false)
+                || !self.start_load(page..page + count, Purpose::Ahead)
             {
                 break;
             }
@@ -262,7 +255,7 @@ impl Engine {
             return;
         }
         self.stats.add(Stat::StoreErrors, 1);
-        if load.pages.len() > 1 || !load.wanted {
+        if load.pages.len() > 1 || !load.wanted && load.purpose == Purpose::Ahead {
             // Read ahead by mistake or misfortune: page by page, when wanted, it may still work.
             let (wanted, pages) = (load.wanted, load.pages.clone());
             self.give_back(slot);
@@ -304,7 +297,7 @@ impl Engine {
         if load.wanted {
             self.note_service(load.started);
         }
-        if load.renew {
+        if load.purpose == Purpose::Cleaning {
             for page in load.pages.clone() {
                 if self.table.state(page) == State::Resident {
                     let slot = self.table.set_slot(page, 0);
@@ -312,20 +305,21 @@ impl Engine {
                 }
             }
         }
-        if load.ahead {
+        if load.purpose == Purpose::Ahead {
             self.read_in_vain = (self.read_in_vain - load.pages.len() as i32).max(-REMEMBERED);
             self.stats.add(Stat::ReadAheadUsed, load.pages.len() as u64);
         }
         self.free_landing.put(slot);
         for page in lost {
             self.stats.add(Stat::StoreErrors, 1);
-            self.read_again(page, slot, if load.ahead { 0 } else { load.tries }, PAGE as i32);
+            let tries = if load.purpose == Purpose::Ahead { 0 } else { load.tries };
+            self.read_again(page, slot, tries, PAGE as i32);
         }
     }
 
     /// The store did not give back what it was given: it is asked again a few times, then the page is lost.
     /// `result` is what it said last.
-    fn read_again(&mut self, page: u32, slot: u32, tries: u8, result: i32) {
+    pub(super) fn read_again(&mut self, page: u32, slot: u32, tries: u8, result: i32) {
         if self.table.state(page) != State::Loading || self.table.place(page) != Some(slot) {
             return;
         }
@@ -334,7 +328,7 @@ impl Engine {
             return;
         }
         self.table.set(page, State::Stored, None);
-        if !self.start_load(page..page + 1, true) {
+        if !self.start_load(page..page + 1, Purpose::Demand) {
             self.waiting.push_back(page);
         } else if let Some(load) = self.table.place(page).and_then(|slot| self.loads[slot as usize].as_mut())
         {

@@ -1,15 +1,13 @@
-//! From staging to the store: long runs, and emptying segments so that runs stay long.
+//! From staging to the store, in long runs.
 
 use super::{Engine, Notice};
 use crate::platform::Instant;
-use crate::slots::SEGMENT_SLOTS;
+use crate::slots::{EMPTY_LEAST, SEGMENT_SLOTS};
 use crate::stats::Stat;
 use crate::table::State;
 use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
 
-/// Segments kept empty; below that, sparse ones are emptied.
-const EMPTY_WANTED: usize = 8;
 /// How long a store that refused a write is left alone.
 const WRITE_AGAIN: std::time::Duration = std::time::Duration::from_millis(20);
 
@@ -23,7 +21,7 @@ impl Engine {
             return Ok(());
         }
         self.lease();
-        self.clean()?;
+        self.clean();
         while let Some(&token) = self.free_runs.last() {
             let hurry = self.free_runs.len() == super::WRITES as usize
                 && self.held() + self.limits.reserve > self.limits.total;
@@ -134,7 +132,7 @@ impl Engine {
 
     /// Takes another part of a store that others use too, when room runs short and cannot be gained.
     fn lease(&mut self) {
-        let is_short = self.slots.empty_segments() < EMPTY_WANTED && !self.dirty.is_empty();
+        let is_short = self.slots.empty_segments() < EMPTY_LEAST && !self.dirty.is_empty();
         if is_short
             && !self.slots.has_room_to_gain()
             && let Some(range) = self.io.lease()
@@ -142,31 +140,5 @@ impl Engine {
             let segment = |offset: u64| (offset / (u64::from(SEGMENT_SLOTS) * PAGE)) as u32;
             self.slots.add(segment(range.start)..segment(range.end));
         }
-    }
-
-    /// Empties the sparsest segment when few are empty: copies of pages that are also in DRAM are just
-    /// given up, the others are taken into staging, as if they had been evicted just now.
-    fn clean(&mut self) -> Result<(), Errno> {
-        if self.slots.empty_segments() >= EMPTY_WANTED {
-            return Ok(());
-        }
-        let Some(segment) = self.slots.sparsest() else { return Ok(()) };
-        let mut listed = [(0, 0); SEGMENT_SLOTS as usize];
-        let mut count = 0;
-        for (entry, found) in listed.iter_mut().zip(self.slots.in_segment(segment)) {
-            *entry = found;
-            count += 1;
-        }
-        for &(slot, page) in &listed[..count] {
-            match self.table.state(page) {
-                State::Resident | State::Compressed => {
-                    self.table.set_slot(page, 0);
-                    self.slots.give_up(slot);
-                }
-                State::Stored => self.bring_for_cleaning(page),
-                _ => {}
-            }
-        }
-        Ok(())
     }
 }

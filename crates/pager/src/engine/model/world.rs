@@ -198,7 +198,7 @@ impl World {
                 .loads
                 .iter()
                 .flatten()
-                .map(|load| (load.renew, load.tries, load.child))
+                .map(|load| (load.purpose, load.tries, load.child))
                 .collect::<Vec<_>>(),
             engine.giving_up.in_turn.iter().map(|given| given.due(until)).collect::<Vec<_>>(),
             (
