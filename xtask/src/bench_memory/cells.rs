@@ -20,6 +20,11 @@ pub(super) struct Cell {
 }
 
 impl Cell {
+    /// Whether it is read as the disk can be: at random, each thread a page at a time, nothing in between.
+    pub(super) fn is_uniform(&self) -> bool {
+        self.pattern == UNIFORM.pattern && self.compressible == 0
+    }
+
     /// In words.
     pub(super) fn told(&self) -> String {
         format!(
