@@ -47,6 +47,11 @@ impl Engine {
         self.loads.iter().flatten().filter(|load| load.purpose == Purpose::Cleaning).count()
     }
 
+    /// Whether what has landed in this slot was read for this.
+    fn is_cleaned(&self, slot: u32) -> bool {
+        self.loads[slot as usize].as_ref().is_some_and(|load| load.purpose == Purpose::Cleaning)
+    }
+
     /// Whether what is read will fit the budget. With nowhere to write to it has to be left by a segment's
     /// pages.
     fn has_room_to_clean(&self, reads: usize) -> bool {
@@ -69,7 +74,7 @@ impl Engine {
                     self.table.set_slot(page, 0);
                     self.slots.give_up(slot);
                 }
-                State::Staged => self.write_again(page),
+                State::Staged => self.write_once_more(page),
                 State::Stored if reads == most || !self.free_landing.has_spare() => break,
                 State::Stored => reads += usize::from(self.start_load(page..page + 1, Purpose::Cleaning)),
                 _ => {}
@@ -79,7 +84,7 @@ impl Engine {
     }
 
     /// A page in a frame that the store has as it is: it is written once more.
-    fn write_again(&mut self, page: u32) {
+    fn write_once_more(&mut self, page: u32) {
         let Some(frame) = self.table.place(page).filter(|_| self.is_written(page)) else { return };
         let slot = self.table.set_slot(page, 0);
         self.slots.give_up(slot);
@@ -92,16 +97,15 @@ impl Engine {
 
     /// What was read goes to staging, many pages at a time: they take a group of frames.
     fn stage_cleaned(&mut self) {
-        let is_here = |load: &&super::Load| load.purpose == Purpose::Cleaning && load.landed;
-        let landed = self.loads.iter().flatten().filter(is_here).count();
+        let landed = self.landed.iter().filter(|&&slot| self.is_cleaned(slot)).count();
         if landed == 0 || landed < AT_EASE && landed < self.being_cleaned() {
             return;
         }
         let Some(group) = self.staging.take() else { return };
         let mut frame = group;
-        for slot in std::mem::take(&mut self.landed) {
-            let is_cleaned = |load: &super::Load| load.purpose == Purpose::Cleaning;
-            if frame < group + BLOCK_PAGES && self.loads[slot as usize].as_ref().is_some_and(is_cleaned) {
+        for _ in 0..self.landed.len() {
+            let Some(slot) = self.landed.pop_front() else { break };
+            if frame < group + BLOCK_PAGES && self.is_cleaned(slot) {
                 frame += u32::from(self.stage_one(slot, frame));
             } else {
                 self.landed.push_back(slot);
