@@ -65,10 +65,10 @@ pub(crate) fn page(flags: &PageFlags) -> Result<Ending> {
     if flags.clean_stale {
         return leftovers::clean_stale(flags.json, Swept::default());
     }
-    let plan = plan(flags)?;
+    let (plan, swept) = plan(flags)?;
     let folder = flags.out.as_deref().map(output::result_folder).transpose()?;
     let start = Instant::now();
-    let measured = measure(&plan, &stop, flags.json)?;
+    let measured = measure(&plan, &swept, &stop, flags.json)?;
     if !measured.cells.is_empty() {
         let paging = assemble::paging(&plan, &measured.cells);
         let text = if flags.json {
@@ -124,9 +124,11 @@ impl Measured {
     }
 }
 
-/// Sets the site up, runs every cell, backings in turn, and takes the site down.
-pub(crate) fn measure(plan: &Plan, stop: &AtomicBool, quiet: bool) -> Result<Measured> {
+/// Sets the site up, runs every cell, backings in turn, and takes the site down. What was swept is told of
+/// once nothing is refused.
+pub(crate) fn measure(plan: &Plan, swept: &Swept, stop: &AtomicBool, quiet: bool) -> Result<Measured> {
     limits::check(plan, &Memory::now()?)?;
+    swept.tell();
     let mut site = Site::prepare(plan)?;
     let mut cells = Vec::new();
     let count = plan.repeats * plan.specs.len() * plan.backings.len();
@@ -149,7 +151,8 @@ fn expected(spec: &Spec) -> Duration {
     filling + warming + Duration::from_millis(spec.runtime_ms)
 }
 
-fn plan(flags: &PageFlags) -> Result<Plan> {
+/// What is to be done, and what was swept away to see whether it can be.
+fn plan(flags: &PageFlags) -> Result<(Plan, Swept)> {
     let patterns: Vec<Pattern> = flags
         .pattern
         .iter()
@@ -167,7 +170,7 @@ fn plan(flags: &PageFlags) -> Result<Plan> {
     if flags.repeat == 0 {
         refuse!("--repeat 0: wanted at least 1");
     }
-    sweep_for(&flags.backing)?;
+    let swept = sweep_for(&flags.backing)?;
     let set_bytes = flags.set / 4096 * 4096;
     let clock = Clock::calibrate(Duration::from_millis(50));
     let cost = OwnCost::measure(&clock)?;
@@ -195,7 +198,7 @@ fn plan(flags: &PageFlags) -> Result<Plan> {
             }
         }
     }
-    Ok(Plan {
+    let plan = Plan {
         set_bytes,
         dram_bytes: flags.dram.unwrap_or(set_bytes / 2) / 4096 * 4096,
         backings: flags.backing.clone(),
@@ -205,16 +208,14 @@ fn plan(flags: &PageFlags) -> Result<Plan> {
         store: store_wish(flags),
         cost,
         nodes: if flags.numa { nodes()? } else { Vec::new() },
-    })
+    };
+    Ok((plan, swept))
 }
 
 /// Before room and memory are looked at: what a killed run left takes both.
-fn sweep_for(backings: &[PageBacking]) -> Result<()> {
+fn sweep_for(backings: &[PageBacking]) -> Result<Swept> {
     let has_group = backings.iter().any(|backing| backing.keeper() == Keeper::ControlGroup);
-    if has_group {
-        leftovers::sweep_before_run()?.tell();
-    }
-    Ok(())
+    if has_group { leftovers::sweep_before_run() } else { Ok(Swept::default()) }
 }
 
 /// The memory nodes that have CPUs this process may use.

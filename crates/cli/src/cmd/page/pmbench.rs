@@ -6,6 +6,7 @@
 use super::{Plan, measure};
 use crate::exit::{Ending, Refused, refuse};
 use crate::flags::{PageBacking, PageFlags};
+use crate::leftovers::Swept;
 use crate::{interrupt, output};
 use anyhow::Result;
 use overdrive_hist::Histogram;
@@ -69,7 +70,7 @@ pub(super) fn pmbench(words: &[String], flags: &PageFlags) -> Result<Ending> {
         cost,
         nodes: Vec::new(),
     };
-    let measured = measure(&plan, &stop, words.quiet)?;
+    let measured = measure(&plan, &Swept::default(), &stop, words.quiet)?;
     if let Some(failure) = measured.failure {
         return Err(failure);
     }
