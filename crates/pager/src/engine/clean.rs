@@ -135,12 +135,9 @@ impl Engine {
             self.table.set(page, State::Stored, None);
             return false;
         }
-        self.frames.note_filled(frame);
-        self.staging.fill(frame, page, true);
-        self.dirty.push_back(frame);
         let slot = self.table.set_slot(page, 0);
         self.slots.give_up(slot);
-        self.table.set(page, State::Staged, Some(frame));
+        self.wait_in_frame(page, frame);
         true
     }
 }

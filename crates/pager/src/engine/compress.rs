@@ -59,10 +59,7 @@ impl Engine {
                 if self.userfault.copy(self.frames.address(frame), content, false).is_err() {
                     break;
                 }
-                self.frames.note_filled(frame);
-                self.staging.fill(frame, page, true);
-                self.dirty.push_back(frame);
-                self.table.set(page, State::Staged, Some(frame));
+                self.wait_in_frame(page, frame);
             } else {
                 self.table.set(page, State::Stored, None);
             }

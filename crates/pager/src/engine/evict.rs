@@ -283,6 +283,14 @@ impl Engine {
         }
     }
 
+    /// A page's content was put into a frame, where it waits to be written.
+    pub(super) fn wait_in_frame(&mut self, page: u32, frame: u32) {
+        self.frames.note_filled(frame);
+        self.staging.fill(frame, page, true);
+        self.dirty.push_back(frame);
+        self.table.set(page, State::Staged, Some(frame));
+    }
+
     /// A page came into a frame. Returns what has to be done before the frame can be given back, and
     /// whether the store has the page as it is.
     fn stage(&mut self, page: u32, frame: u32) -> (Next, bool) {
