@@ -511,7 +511,7 @@ impl Engine {
         match self.table.state(page) {
             State::Resident => self.queues.gone(page / BLOCK_PAGES),
             State::Empty => {}
-            _ => self.queues.given_up(page / BLOCK_PAGES),
+            _ => self.queues.given_up(page),
         }
         self.leave_pool(page);
         self.table.set(page, State::Empty, None);

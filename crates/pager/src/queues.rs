@@ -4,7 +4,8 @@
 //! away: how many did, over the time they were away for, with less weight for longer ago. That rate is what a
 //! page of it costs while it is away. A block of which little is resident pays badly for the work of evicting
 //! it, so its rate is multiplied by a price for how much of it is there; otherwise cold blocks would go
-//! page by page.
+//! page by page. Where hot pages lie among cold ones those that are left of a block, or came back, are the
+//! hot ones, so the price is high. Where the pages of a block are alike ([`alike`]) it is the work alone.
 //!
 //! While a block is resident only writes to it can be seen ([`Queues::looked`]). Who is written to is in use,
 //! so that counts as if the pages had returned then. Of a block that is not written to nothing is learnt, it
@@ -15,7 +16,10 @@
 //! Blocks into which pages came just now are not judged yet: a scan is in the middle of them.
 
 use crate::space::BLOCK_PAGES;
+use alike::Alike;
 use std::fmt;
+
+mod alike;
 
 /// Lists to a factor of two.
 const FINE: f32 = 8.0;
@@ -32,6 +36,14 @@ const LISTS: u32 = RATES + 2;
 const YOUNG_SHARE: u64 = 16;
 /// How much of the evidence stays when the block is evicted again.
 const KEPT: f32 = 0.3;
+
+/// The work of evicting a block and a run of its pages, in reads from the store, with what the returned ones
+/// of a block are worth more than the others; and without, where they are alike. Simulated and measured:
+/// docs/memory-measured.md.
+const FOR_BLOCK: f32 = 4.0;
+const FOR_RUN: f32 = 1.0;
+const ALIKE_BLOCK: f32 = 1.0;
+const ALIKE_RUN: f32 = 0.3;
 
 /// How many returns a page counts that was written to, divided by the share of its block's evicted pages that
 /// were changed. One would be the count of accesses; more also says that evicting such a block is wrong
@@ -54,12 +66,19 @@ const IN_YOUNG: u8 = 2;
 /// There is room for far more blocks than there are, so all begins as zeroes, which cost no memory.
 pub struct Queues {
     resident_in: Vec<u8>,
-    /// Pages of each block that were evicted and did not come back.
-    away_in: Vec<u8>,
+    /// Pages of each block that were evicted and did not come back, a bit each, and of these the ones that
+    /// went when it was evicted last.
+    away_in: Vec<u64>,
+    went_last: Vec<u64>,
+    /// The page of the block that came last, counted from one.
+    latest: Vec<u8>,
     place: Vec<u8>,
     /// How many came back, and for how long they were away together, in evicted pages.
     returned: Vec<f32>,
     exposed: Vec<f32>,
+    /// The same since it was evicted last.
+    returned_lately: Vec<u8>,
+    away_lately: Vec<f32>,
     /// Up to when that is counted.
     counted: Vec<u32>,
     /// When it was looked for writes last.
@@ -71,7 +90,11 @@ pub struct Queues {
     /// A ring through the blocks of each list, closed by an entry for the list. Those come first.
     newer: Vec<u32>,
     older: Vec<u32>,
-    prices: [f32; BLOCK_PAGES as usize + 1],
+    prices: Prices,
+    prices_where_alike: Prices,
+    alike: Alike,
+    /// Evicted pages until it is concluded whether pages are alike.
+    conclude_after: u64,
     resident: u64,
     /// Of these, in young blocks.
     young: u64,
@@ -85,15 +108,17 @@ pub struct Queues {
     lowest: u64,
 }
 
+/// By how many pages of a block are resident.
+type Prices = [f32; BLOCK_PAGES as usize + 1];
+
 /// What a block with `pages` resident pages is worth for each, beside the rate at which one comes back.
 ///
 /// A block that is left alone until x times the mean time of return are over, and goes then, has
 /// g = (1 - e^-x) / x of its pages away in the mean and costs k / x in work. Where a frame is worth w
 /// elsewhere, going costs least when rate * (1 + (k / x)' / (64 g')) = w: so the block with the least of the
-/// left side goes. Work is counted in reads from the store: about one for each run of pages, as moving it
-/// interrupts the other processors, and some for the block.
-fn price(pages: u32) -> f32 {
-    const FOR_BLOCK: f32 = 4.0;
+/// left side goes. Work is counted in reads from the store: `for_run` for each run of pages, as moving it
+/// interrupts the other processors, and `for_block`.
+fn price(pages: u32, for_block: f32, for_run: f32) -> f32 {
     /// Runs end where pieces do; the price was fitted to blocks that are moved in so many.
     const PIECES: f32 = 4.0;
     let all = BLOCK_PAGES as f32;
@@ -101,8 +126,8 @@ fn price(pages: u32) -> f32 {
     let here = (pages as f32).clamp(0.5, all - 0.5) / all;
     let away = 1.0 - here;
     let x = -away.ln();
-    let work = FOR_BLOCK + here * (all * away + PIECES);
-    let slope = away * (all * (away - here) + PIECES);
+    let work = for_block + here * (for_run * all * away + PIECES);
+    let slope = away * (for_run * all * (away - here) + PIECES);
     1.0 + (work - slope * x) / (all * (1.0 - away * (1.0 + x)))
 }
 
@@ -122,16 +147,23 @@ impl Queues {
         Self {
             resident_in: vec![0; blocks],
             away_in: vec![0; blocks],
+            went_last: vec![0; blocks],
+            latest: vec![0; blocks],
             place: vec![NOWHERE; blocks],
             returned: vec![0.0; blocks],
             exposed: vec![0.0; blocks],
+            returned_lately: vec![0; blocks],
+            away_lately: vec![0.0; blocks],
             counted: vec![0; blocks],
             looked: vec![0; blocks],
             in_vain: vec![0.0; blocks],
             unchanged: vec![0.0; blocks],
             newer: ring,
             older: other_ring,
-            prices: std::array::from_fn(|pages| price(pages as u32)),
+            prices: std::array::from_fn(|pages| price(pages as u32, FOR_BLOCK, FOR_RUN)),
+            prices_where_alike: std::array::from_fn(|pages| price(pages as u32, ALIKE_BLOCK, ALIKE_RUN)),
+            alike: Alike::default(),
+            conclude_after: 0,
             resident: 0,
             young: 0,
             away: 0,
@@ -154,16 +186,13 @@ impl Queues {
         self.resident_in[block as usize]
     }
 
-    /// A page of the block became resident.
-    pub fn arrived(&mut self, block: u32) {
+    /// A page became resident.
+    pub fn arrived(&mut self, page: u32) {
+        let block = page / BLOCK_PAGES;
         self.count(block);
         self.leave(block);
         let index = block as usize;
-        if self.away_in[index] > 0 {
-            self.away_in[index] -= 1;
-            self.away -= 1;
-            self.returned[index] += 1.0;
-        }
+        self.note_return(page);
         self.resident += 1;
         self.resident_in[index] += 1;
         self.young += u64::from(self.resident_in[index]);
@@ -237,39 +266,65 @@ impl Queues {
         }
     }
 
-    /// Notes that `pages` pages of the block were evicted now, `unchanged` of them as they are on the store.
-    /// `fits`: how many pages fit DRAM, the measure of time.
-    pub fn evicted(&mut self, block: u32, pages: u32, unchanged: u32, fits: u64) {
+    /// A page that was away is not any more, by coming back.
+    fn note_return(&mut self, page: u32) {
+        let (index, bit) = ((page / BLOCK_PAGES) as usize, 1 << (page % BLOCK_PAGES));
+        let (away, last) = (self.away_in[index], self.went_last[index]);
+        let number = (page % BLOCK_PAGES) as u8 + 1;
+        let follows = std::mem::replace(&mut self.latest[index], number) + 1 == number;
+        if away & bit == 0 {
+            return;
+        }
+        // A scan brings them all, whichever they are.
+        if !follows {
+            self.alike.note_return(away.count_ones(), last.count_ones(), last & bit != 0);
+        }
+        self.away_in[index] &= !bit;
+        self.went_last[index] &= !bit;
+        self.away -= 1;
+        self.returned[index] += 1.0;
+        self.returned_lately[index] = self.returned_lately[index].saturating_add(1);
+    }
+
+    /// Notes that these pages of the block, a bit each, were evicted now, `unchanged` of them as they are on
+    /// the store. `fits`: how many pages fit DRAM, the measure of time.
+    pub fn evicted(&mut self, block: u32, went: u64, unchanged: u32, fits: u64) {
+        let pages = went.count_ones();
         if pages == 0 {
             return;
         }
         self.count(block);
         let index = block as usize;
+        let returned = std::mem::take(&mut self.returned_lately[index]);
+        let away_for = std::mem::take(&mut self.away_lately[index]);
+        self.alike.note_block(u32::from(returned), away_for);
         self.returned[index] *= KEPT;
         self.exposed[index] *= KEPT;
         // The more pages, the less what was before counts.
         let weight = pages as f32 / (pages as f32 + CHANGED_PAGES);
         self.unchanged[index] += (unchanged as f32 / pages as f32 - self.unchanged[index]) * weight;
-        self.away -= u64::from(self.away_in[index]);
-        // Never more than there are: some of those away may have been given up since.
-        let most = BLOCK_PAGES - u32::from(self.resident_in[index]);
-        self.away_in[index] = (u32::from(self.away_in[index]) + pages).min(most) as u8;
-        self.away += u64::from(self.away_in[index]);
+        self.away += u64::from((went & !self.away_in[index]).count_ones());
+        self.away_in[index] |= went;
+        self.went_last[index] = went;
         self.now = self.now.wrapping_add(pages);
         self.move_on(u64::from(pages), (fits * 2 / 5).max(1));
+        self.conclude_after = self.conclude_after.min(fits / 2).saturating_sub(u64::from(pages));
+        if self.conclude_after == 0 {
+            self.alike.conclude();
+            self.conclude_after = fits / 2;
+        }
         if self.place[index] == JUDGED {
             self.judge(block);
         }
     }
 
-    /// A page of the block is given up that may be away: it will not return.
-    pub fn given_up(&mut self, block: u32) {
-        self.count(block);
-        let index = block as usize;
-        if self.away_in[index] > 0 {
-            self.away_in[index] -= 1;
-            self.away -= 1;
-        }
+    /// A page is given up that may be away: it will not return.
+    pub fn given_up(&mut self, page: u32) {
+        self.count(page / BLOCK_PAGES);
+        let (index, bit) = ((page / BLOCK_PAGES) as usize, 1 << (page % BLOCK_PAGES));
+        self.away -= u64::from(self.away_in[index] & bit != 0);
+        self.away_in[index] &= !bit;
+        self.went_last[index] &= !bit;
     }
 
     /// Puts a block that could not be evicted behind all others.
@@ -296,7 +351,9 @@ impl Queues {
     fn count(&mut self, block: u32) {
         let index = block as usize;
         let since = self.now.wrapping_sub(self.counted[index]);
-        self.exposed[index] += f32::from(self.away_in[index]) * since as f32;
+        let time = self.away_in[index].count_ones() as f32 * since as f32;
+        self.exposed[index] += time;
+        self.away_lately[index] += time;
         self.counted[index] = self.now;
     }
 
@@ -307,7 +364,8 @@ impl Queues {
         // As if one more page had come back, after the mean time of all.
         let mean = self.away.max(self.resident) as f32;
         let rate = (self.returned[index] + 1.0) / (self.exposed[index] + mean);
-        let level = (rate * self.prices[usize::from(self.resident_in[index])]).log2() * FINE;
+        let prices = if self.alike.is_so() { &self.prices_where_alike } else { &self.prices };
+        let level = (rate * prices[usize::from(self.resident_in[index])]).log2() * FINE;
         let level = level.clamp(-(BELOW as f32), ABOVE as f32 - 1.0) as i64;
         let key = self.step.saturating_add_signed(level);
         self.lowest = self.lowest.min(key);
@@ -374,7 +432,7 @@ impl fmt::Debug for Queues {
         let known = |&index: &usize| self.resident_in[index] > 0 || self.exposed[index] > 0.0;
         for index in (0..self.place.len()).filter(known) {
             let since = self.now.wrapping_sub(self.counted[index]);
-            write!(f, "{} {} {since} ", self.resident_in[index], self.away_in[index])?;
+            write!(f, "{} {:x} {since} ", self.resident_in[index], self.away_in[index])?;
             write!(f, "{} {}, ", self.returned[index], self.exposed[index])?;
         }
         write!(f, "{}", self.step_left)

@@ -36,11 +36,12 @@ pub(super) struct Leaving {
     came: Came,
 }
 
-/// Pages that came into frames.
+/// Pages of a block that came into frames.
 #[derive(Debug, Clone, Copy, Default)]
 struct Came {
-    pages: u32,
-    /// Those that are on the store as they are.
+    /// Which, a bit each.
+    pages: u64,
+    /// How many of them are on the store as they are.
     unchanged: u32,
 }
 
@@ -124,7 +125,7 @@ impl Engine {
         let first = leaving.group + pages.start % BLOCK_PAGES;
         self.move_out(address, first, pages.len() as u32);
         let came = self.sort_out(address, first, pages)?;
-        leaving.came.pages += came.pages;
+        leaving.came.pages |= came.pages;
         leaving.came.unchanged += came.unchanged;
         self.leaving = Some(leaving);
         Ok(true)
@@ -148,13 +149,19 @@ impl Engine {
 
     /// A block is away, as far as it could be taken. True when that made progress.
     fn has_left(&mut self, leaving: &Leaving) -> bool {
-        let Came { pages: moved, unchanged } = leaving.came;
+        let Came { pages, unchanged } = leaving.came;
+        let moved = pages.count_ones();
         self.staging.settle(leaving.group);
         if moved == 0 {
             // An empty group given back later would pass for progress, and who waits for room would wait on.
             self.staging.put_back();
         }
-        self.queues.evicted(leaving.block, moved, unchanged, self.limits.total);
+        // Some may have been wanted back at once.
+        let first = leaving.block * BLOCK_PAGES;
+        let went = (0..BLOCK_PAGES)
+            .filter(|&bit| pages >> bit & 1 == 1 && self.table.state(first + bit) != State::Resident)
+            .fold(0, |went, bit| went | 1 << bit);
+        self.queues.evicted(leaving.block, went, unchanged.min(went.count_ones()), self.limits.total);
         self.stats.add(Stat::Evicted, u64::from(moved));
         self.tier.note_evicted(moved);
         if moved == 0 {
@@ -240,7 +247,7 @@ impl Engine {
                 // were given up, and the program may have written to them again).
                 let (next, unchanged) = self.stage(page, frame);
                 self.staging.fill(frame, page, next != Next::Nothing);
-                all.pages += 1;
+                all.pages |= 1 << (page % BLOCK_PAGES);
                 all.unchanged += u32::from(unchanged);
                 if resident {
                     self.queues.gone(page / BLOCK_PAGES);

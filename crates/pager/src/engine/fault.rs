@@ -137,7 +137,7 @@ impl Engine {
         if self.table.state(page) != State::Resident {
             self.leave_pool(page);
             self.table.set(page, State::Resident, None);
-            self.queues.arrived(page / BLOCK_PAGES);
+            self.queues.arrived(page);
         }
     }
 

@@ -293,8 +293,9 @@ impl Engine {
         let mut carried = Vec::new();
         for (start, old) in moving {
             let (state, place) = (self.table.state(old), self.table.place(old));
-            if state == State::Resident {
-                self.queues.gone(old / BLOCK_PAGES);
+            match state {
+                State::Resident => self.queues.gone(old / BLOCK_PAGES),
+                _ => self.queues.given_up(old),
             }
             self.table.set(old, State::Empty, None);
             carried.push((start, state, place, self.table.set_slot(old, 0), self.table.mark(old)));

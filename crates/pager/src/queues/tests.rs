@@ -5,14 +5,24 @@ use proptest::prelude::*;
 
 const FITS: u64 = 1000;
 
+/// The first pages of a block come.
+fn arrive(queues: &mut Queues, block: u32, pages: u32) {
+    (0..pages).for_each(|page| queues.arrived(block * BLOCK_PAGES + page));
+}
+
 fn fill(queues: &mut Queues, blocks: std::ops::Range<u32>) {
-    blocks.for_each(|block| (0..4).for_each(|_| queues.arrived(block)));
+    blocks.for_each(|block| arrive(queues, block, 4));
+}
+
+/// The first so many pages, a bit each.
+fn first(pages: u32) -> u64 {
+    u64::MAX.checked_shr(BLOCK_PAGES - pages).unwrap_or(0)
 }
 
 fn take_away(queues: &mut Queues, block: u32) {
-    let pages = queues.resident_in(block);
+    let pages = u32::from(queues.resident_in(block));
     (0..pages).for_each(|_| queues.gone(block));
-    queues.evicted(block, u32::from(pages), 0, FITS);
+    queues.evicted(block, first(pages), 0, FITS);
 }
 
 fn evict(queues: &mut Queues) -> u32 {
@@ -25,10 +35,10 @@ fn evict(queues: &mut Queues) -> u32 {
 fn come_back(queues: &mut Queues, block: u32, pages: u32, other: u32, after: u32) {
     take_away(queues, block);
     for _ in 0..after {
-        queues.arrived(other);
+        arrive(queues, other, 1);
         take_away(queues, other);
     }
-    (0..pages).for_each(|_| queues.arrived(block));
+    arrive(queues, block, pages);
 }
 
 #[test]
@@ -48,7 +58,7 @@ fn what_is_said_to_be_cold_goes_first_unless_it_is_used_again() {
     }
     assert_eq!(queues.resident(), 28, "a block that is not there changes nothing");
     queues.gone(6);
-    queues.arrived(6);
+    queues.arrived(6 * BLOCK_PAGES);
     assert_eq!((0..7).map(|_| evict(&mut queues)).collect::<Vec<_>>(), [3, 5, 0, 1, 2, 4, 6]);
     assert_eq!((queues.victim(), queues.resident()), (None, 0));
     fill(&mut queues, 7..8);
@@ -74,8 +84,8 @@ fn what_returns_soon_outlives_a_scan() {
 #[test]
 fn a_scan_that_is_on_its_way_keeps_the_block_it_is_in() {
     let mut queues = Queues::new(200);
-    (0..40).for_each(|block| (0..64).for_each(|_| queues.arrived(block)));
-    (0..64).for_each(|_| queues.arrived(100));
+    (0..40).for_each(|block| arrive(&mut queues, block, 64));
+    arrive(&mut queues, 100, 64);
     // Known to return late: once it is judged it goes before all others.
     come_back(&mut queues, 100, 40, 199, 5000);
     assert_ne!(queues.victim(), Some(100));
@@ -97,8 +107,8 @@ fn what_returned_late_goes_before_what_returned_soon() {
 /// pages of another went by.
 fn after_a_look(queues: &mut Queues, block: u32, unchanged: u32, written: u32) {
     (0..4).for_each(|_| queues.gone(block));
-    queues.evicted(block, 4, unchanged, FITS);
-    (0..4).for_each(|_| queues.arrived(block));
+    queues.evicted(block, first(4), unchanged, FITS);
+    arrive(queues, block, 4);
     queues.looked(block, 0, 0, FITS);
     fill(queues, 9..10);
     take_away(queues, 9);
@@ -146,10 +156,13 @@ fn what_was_in_vain_counts_with_the_first_write() {
 fn of_two_alike_the_fuller_goes_first() {
     let mut queues = Queues::new(3);
     for (block, pages) in [(0, 3), (1, 60)] {
-        (0..pages).for_each(|_| queues.arrived(block));
+        arrive(&mut queues, block, pages);
     }
     assert_eq!((evict(&mut queues), evict(&mut queues)), (1, 0));
-    assert!((1..=64).all(|pages| price(pages) <= price(pages - 1) && price(pages) >= 1.0));
+    for prices in [queues.prices, queues.prices_where_alike] {
+        assert!(prices.windows(2).all(|two| two[1] <= two[0] && two[1] >= 1.0), "{prices:?}");
+    }
+    assert!(queues.prices.iter().zip(&queues.prices_where_alike).all(|(full, alike)| full >= alike));
 }
 
 #[test]
@@ -172,11 +185,76 @@ fn what_is_given_up_does_not_count_as_away() {
     fill(&mut queues, 0..2);
     take_away(&mut queues, 0);
     take_away(&mut queues, 1);
-    (0..4).for_each(|_| queues.given_up(0));
+    (0..4).for_each(|page| queues.given_up(page));
     queues.given_up(0);
-    assert_eq!((queues.away, queues.away_in[0], queues.away_in[1]), (4, 0, 4));
+    assert_eq!((queues.away, queues.away_in[0], queues.away_in[1]), (4, 0, 0b1111));
     fill(&mut queues, 0..2);
     assert_eq!((queues.returned[0], queues.returned[1]), (0.0, 4.0));
+}
+
+/// A set of five times what fits. Nine of ten accesses are of a quarter of it: of a quarter of the blocks, or
+/// of a quarter of each block, of some more than of others. Says whether pages are found to be alike at most
+/// times.
+fn found_alike(hot_blocks: bool) -> bool {
+    const BLOCKS: u64 = 80;
+    const PAGES: u64 = BLOCK_PAGES as u64;
+    let mut queues = Queues::new(BLOCKS as u32);
+    let mut rng = overdrive_base::rng::Rng::new(7);
+    let mut resident = [0u64; BLOCKS as usize];
+    let (mut missing, mut found) = (0, 0);
+    for number in 0..100_000 {
+        let page = match (rng.below(10) > 0, hot_blocks) {
+            (true, true) => rng.below(BLOCKS / 4 * PAGES),
+            (true, false) => {
+                rng.below(BLOCKS).min(rng.below(BLOCKS)).min(rng.below(BLOCKS)) * PAGES + rng.below(PAGES / 4)
+            }
+            _ => rng.below(BLOCKS * PAGES),
+        };
+        let (block, bit) = ((page / PAGES) as usize, 1 << (page % PAGES));
+        if resident[block] & bit != 0 {
+            continue;
+        }
+        resident[block] |= bit;
+        queues.arrived(page as u32);
+        while queues.resident() > FITS {
+            let victim = queues.victim().unwrap();
+            // Who has just come stays.
+            let kept = if victim as usize == block { bit } else { 0 };
+            let went = std::mem::replace(&mut resident[victim as usize], kept) & !kept;
+            (0..went.count_ones()).for_each(|_| queues.gone(victim));
+            queues.evicted(victim, went, 0, FITS);
+            if went == 0 {
+                queues.again_later(victim);
+            }
+        }
+        if number > 50_000 {
+            missing += 1;
+            found += u32::from(queues.alike.is_so());
+        }
+    }
+    found * 2 > missing
+}
+
+#[test]
+fn pages_that_are_alike_are_found_out() {
+    assert!(found_alike(true));
+    assert!(!found_alike(false));
+}
+
+#[test]
+fn a_scan_says_nothing_of_who_is_alike() {
+    let mut queues = Queues::new(100);
+    for _ in 0..50 {
+        for block in 0..100 {
+            if queues.resident_in(block) == 0 {
+                arrive(&mut queues, block, 64);
+            }
+            while queues.resident() > FITS {
+                evict(&mut queues);
+            }
+        }
+    }
+    assert!(!queues.alike.is_so());
 }
 
 #[test]
@@ -200,12 +278,15 @@ proptest! {
         fits in 1u64..300,
     ) {
         let mut queues = Queues::new(6);
+        let mut resident = [0u64; 6];
         let mut listed = [0u8; 6];
         for (step, block, count) in steps {
             match step {
                 0 | 1 => {
                     for _ in 0..count.min(u32::from(64 - queues.resident_in(block))) {
-                        queues.arrived(block);
+                        let page = resident[block as usize].trailing_ones();
+                        resident[block as usize] |= 1 << page;
+                        queues.arrived(block * BLOCK_PAGES + page);
                     }
                 }
                 2 => {
@@ -213,11 +294,19 @@ proptest! {
                     prop_assert_eq!(victim.is_some(), queues.resident() > 0);
                     if let Some(victim) = victim {
                         let moved = count.min(u32::from(queues.resident_in(victim)));
-                        (0..moved).for_each(|_| queues.gone(victim));
-                        queues.evicted(victim, moved, moved / 2, fits);
+                        let mut went = 0;
+                        for _ in 0..moved {
+                            went |= resident[victim as usize] & resident[victim as usize].wrapping_neg() & !went;
+                            resident[victim as usize] &= !went;
+                            queues.gone(victim);
+                        }
+                        queues.evicted(victim, went, moved / 2, fits);
                     }
                 }
-                3 if queues.resident_in(block) > 0 => queues.gone(block),
+                3 if queues.resident_in(block) > 0 => {
+                    resident[block as usize] &= resident[block as usize] - 1;
+                    queues.gone(block);
+                }
                 4 => queues.again_later(block),
                 5 => queues.goes_next(block),
                 6 => {
@@ -226,7 +315,12 @@ proptest! {
                     prop_assert!(queues.returned[block as usize].is_finite());
                     prop_assert!(queues.exposed[block as usize] >= 0.0);
                 }
-                _ => queues.given_up(block),
+                _ => {
+                    let page = resident[block as usize].trailing_ones().min(BLOCK_PAGES - 1);
+                    if resident[block as usize] >> page & 1 == 0 {
+                        queues.given_up(block * BLOCK_PAGES + page);
+                    }
+                }
             }
             listed.fill(0);
             let mut young = 0;
@@ -240,11 +334,13 @@ proptest! {
             }
             for block in 0..6 {
                 prop_assert_eq!(listed[block as usize], u8::from(queues.resident_in(block) > 0));
-                prop_assert!(queues.resident_in(block) + queues.away_in[block as usize] <= 64);
+                let (here, away) = (resident[block as usize], queues.away_in[block as usize]);
+                prop_assert_eq!(u32::from(queues.resident_in(block)), here.count_ones());
+                prop_assert_eq!((here & away, queues.went_last[block as usize] & !away), (0, 0));
             }
             prop_assert_eq!(young, queues.young);
             let sum: u64 = queues.resident_in.iter().map(|&pages| u64::from(pages)).sum();
-            let away: u64 = queues.away_in.iter().map(|&pages| u64::from(pages)).sum();
+            let away: u64 = queues.away_in.iter().map(|&pages| u64::from(pages.count_ones())).sum();
             prop_assert_eq!((sum, away), (queues.resident(), queues.away));
         }
         while let Some(victim) = queues.victim() {
