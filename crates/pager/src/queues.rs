@@ -37,8 +37,8 @@ const YOUNG_SHARE: u64 = 16;
 /// How much of the evidence stays when the block is evicted again.
 const KEPT: f32 = 0.3;
 
-/// The work of evicting a block and a run of its pages, in reads from the store, with what the returned ones
-/// of a block are worth more than the others; and without, where they are alike. Simulated and measured:
+/// The work of evicting a block and a run of its pages, in reads from the store: what also keeps the hot ones
+/// that are left of a block, and the work alone, where pages are alike. Simulated and measured:
 /// docs/memory-measured.md.
 const FOR_BLOCK: f32 = 4.0;
 const FOR_RUN: f32 = 1.0;

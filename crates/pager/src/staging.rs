@@ -48,6 +48,13 @@ impl Staging {
         self.used
     }
 
+    /// Groups in use that hold nothing.
+    #[cfg(test)]
+    pub fn taken_for_nothing(&self) -> u32 {
+        let used = (0..self.used).map(|index| (self.oldest + index) % self.groups());
+        used.filter(|&group| self.filled[group as usize] == 0).count() as u32
+    }
+
     /// Takes the next group and returns its first frame; `None` when all are in use.
     pub fn take(&mut self) -> Option<u32> {
         (self.used < self.groups()).then(|| {

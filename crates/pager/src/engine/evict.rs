@@ -36,6 +36,13 @@ pub(super) struct Leaving {
     came: Came,
 }
 
+impl Leaving {
+    /// Nothing of it has moved yet.
+    pub(super) fn begins(&self) -> bool {
+        self.came.pages == 0
+    }
+}
+
 /// Pages of a block that came into frames.
 #[derive(Debug, Clone, Copy, Default)]
 struct Came {
@@ -75,7 +82,7 @@ impl Engine {
         }
         self.start_writes()?;
         // In the middle of a block of which nothing moved yet, neither is known.
-        let undecided = self.leaving.is_some_and(|leaving| leaving.came.pages == 0);
+        let undecided = self.leaving.is_some_and(|leaving| leaving.begins());
         if !undecided {
             self.stuck = tried && !more && self.free_runs.len() == super::WRITES as usize;
         }

@@ -6,6 +6,7 @@ impl World {
     /// Whether every page has its content somewhere, and the books agree.
     pub(super) fn look(&self) -> Result<(), String> {
         self.look_at_slots()?;
+        self.look_at_groups()?;
         for number in 0..self.programs.len() {
             let quiet = kernel(|kernel| kernel.memories[number].changing == 0);
             let known = number == 0 || self.child(number).is_some();
@@ -131,6 +132,16 @@ impl World {
         }
         if engine.pool.live() != taken.len() as u64 {
             return Err(format!("{} cells are taken, {} wanted", engine.pool.live(), taken.len()));
+        }
+        Ok(())
+    }
+
+    /// No group of frames is taken for nothing, but for the one into which a block just begins to leave.
+    fn look_at_groups(&self) -> Result<(), String> {
+        let begins = self.engine.leaving.is_some_and(|leaving| leaving.begins());
+        let empty = self.engine.staging.taken_for_nothing();
+        if empty > u32::from(begins) {
+            return Err(format!("{empty} groups of frames are taken and empty"));
         }
         Ok(())
     }
