@@ -5,7 +5,7 @@
 //! page of it costs while it is away. A block of which little is resident pays badly for the work of evicting
 //! it, so its rate is multiplied by a price for how much of it is there; otherwise cold blocks would go
 //! page by page. Where hot pages lie among cold ones those that are left of a block, or came back, are the
-//! hot ones, so the price is high. Where the pages of a block are alike ([`alike`]) it is the work alone.
+//! hot ones, so the price is high. Where the pages of a block are alike (`alike`) it is the work alone.
 //!
 //! While a block is resident only writes to it can be seen ([`Queues::looked`]). Who is written to is in use,
 //! so that counts as if the pages had returned then. Of a block that is not written to nothing is learnt, it
