@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod allowance;
+mod chance;
 pub mod engine;
 mod platform;
 pub mod pool;

@@ -64,9 +64,10 @@ impl Staging {
         })
     }
 
-    /// The group taken last stayed empty: it is the next again.
-    pub fn put_back(&mut self) {
-        self.used -= 1;
+    /// The group taken last is the next again, if it stayed empty. Given back later it would pass for
+    /// progress, and who waits for room would wait on.
+    pub fn put_back_if_empty(&mut self, frame: u32) {
+        self.used -= u32::from(self.filled[(frame / BLOCK_PAGES) as usize] == 0);
     }
 
     /// Keeps the group of a frame from being given back, until [`Staging::settle`].
@@ -135,7 +136,7 @@ mod tests {
         let second = staging.take().unwrap();
         staging.fill(second, 78, false);
         assert_eq!((staging.take(), staging.take()), (Some(128), None));
-        staging.put_back();
+        staging.put_back_if_empty(128);
         assert!(staging.releasable(8).is_empty(), "page 77 is not safe yet");
         staging.settle(first + 5);
         assert_eq!(staging.releasable(8), 0..128);

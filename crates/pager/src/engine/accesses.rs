@@ -11,6 +11,7 @@
 //! Nothing but the order of eviction depends on it: a device may write to a page and lift nothing.
 
 use super::Engine;
+use crate::chance::Margin;
 use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
 use crate::table::State;
@@ -26,13 +27,11 @@ const EMPTY_MAX: u32 = 64;
 /// nothing there are longer and longer pauses, up to so many times that.
 const SHARE: u64 = 2;
 const PAUSE_MAX: u64 = 16;
-/// The counts of blocks must differ by so much more than by chance, and so many standard deviations above
-/// that.
-const BY_CHANCE: f64 = 1.2;
-const DEVIATIONS: f64 = 4.0;
+/// By how much more than by chance the counts of blocks must differ.
+const DIFFER: Margin = Margin { times: 1.2, deviations: 4.0 };
 /// Pages of a block are alike when those that were written to in one round were so again in the next no more
-/// than so many times as often as others.
-const ALIKE: f64 = 1.1;
+/// often than others but for this.
+const ALIKE: Margin = Margin { times: 1.1, deviations: 4.0 };
 
 /// Rounds through memory in place.
 #[derive(Debug)]
@@ -125,15 +124,15 @@ impl Counts {
         let share = self.written / self.watched;
         let spread = share * (1.0 - share);
         let degrees = self.blocks - 1.0;
-        let limit = degrees * BY_CHANCE + DEVIATIONS * (2.0 * degrees).sqrt();
-        spread > 0.0 && (self.squares - share * self.written) / spread > limit
+        let squares = (self.squares - share * self.written) / spread;
+        spread > 0.0 && DIFFER.is_exceeded_by_squares(squares, degrees)
     }
 
     /// Those of the same block, as far as they are in place. Where they are not, hot ones lie among cold
     /// ones: a block that has just come back, with the hot ones first, would look colder than one that
     /// stayed.
     fn pages_are_alike(&self) -> bool {
-        self.both <= self.both_by_chance * ALIKE + DEVIATIONS * self.both_by_chance.sqrt()
+        !ALIKE.is_exceeded_by(self.both, self.both_by_chance)
     }
 }
 

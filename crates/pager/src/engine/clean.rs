@@ -111,9 +111,7 @@ impl Engine {
                 self.landed.push_back(slot);
             }
         }
-        if frame == group {
-            self.staging.put_back();
-        }
+        self.staging.put_back_if_empty(group);
     }
 
     /// One page from its landing slot to a frame, if it is still wanted there and what was written once.

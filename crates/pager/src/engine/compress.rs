@@ -51,7 +51,7 @@ impl Engine {
         let oldest = self.pool.oldest(BLOCK_PAGES as usize);
         let group = if oldest.is_empty() { None } else { self.staging.take() };
         let Some(group) = group else { return false };
-        let (mut any, mut is_empty, mut page_bytes) = (false, true, [0; PAGE as usize]);
+        let (mut any, mut page_bytes) = (false, [0; PAGE as usize]);
         for (frame, (cell, page)) in (group..).zip(oldest) {
             if !self.is_written(page) {
                 let Some(content) = self.pool.get(cell, &mut page_bytes) else { continue };
@@ -60,17 +60,13 @@ impl Engine {
                     break;
                 }
                 self.wait_in_frame(page, frame);
-                is_empty = false;
             } else {
                 self.table.set(page, State::Stored, None);
             }
             self.pool.give_up(cell);
             any = true;
         }
-        if is_empty {
-            // Given back later it would pass for progress.
-            self.staging.put_back();
-        }
+        self.staging.put_back_if_empty(group);
         any
     }
 

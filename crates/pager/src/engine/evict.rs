@@ -159,10 +159,7 @@ impl Engine {
         let Came { pages, unchanged } = leaving.came;
         let moved = pages.count_ones();
         self.staging.settle(leaving.group);
-        if moved == 0 {
-            // An empty group given back later would pass for progress, and who waits for room would wait on.
-            self.staging.put_back();
-        }
+        self.staging.put_back_if_empty(leaving.group);
         // Some may have been wanted back at once.
         let first = leaving.block * BLOCK_PAGES;
         let went = (0..BLOCK_PAGES)

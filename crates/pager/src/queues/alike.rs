@@ -7,15 +7,14 @@
 //! return at the same rate; where hot ones lie among cold ones those that had returned before do so again.
 //! Whether blocks differ shows in how many of their pages come back in the time they are away for.
 
+use crate::chance::Margin;
+
 /// Returns of either kind that are counted before anything is concluded.
-const ENOUGH: f32 = 200.0;
-/// Those that went last may return so many times as often as by chance, and so many standard deviations more.
-const ALIKE: f32 = 1.05;
-const ALIKE_DEVIATIONS: f32 = 3.0;
-/// The counts of blocks must differ by so much more than by chance, and so many standard deviations above
-/// that.
-const DIFFER: f32 = 1.5;
-const DIFFER_DEVIATIONS: f32 = 4.0;
+const ENOUGH: f64 = 200.0;
+/// By how much more often than by chance those that went last may return.
+const ALIKE: Margin = Margin { times: 1.05, deviations: 3.0 };
+/// By how much more than by chance the counts of blocks must differ.
+const DIFFER: Margin = Margin { times: 1.5, deviations: 4.0 };
 /// After it turned out wrong it is not believed again for longer and longer, up to so many rounds.
 const PAUSE_MAX: u32 = 64;
 
@@ -28,29 +27,29 @@ pub(super) struct Alike {
     pause: u32,
     seen: Seen,
     /// Pages that came back and the time they were away for together, of all blocks.
-    returned: f32,
-    away_for: f32,
+    returned: f64,
+    away_for: f64,
 }
 
 /// Counts that lose half of their weight with each round.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     /// Returns of pages that went last, and how many these would be by chance.
-    went_last: f32,
-    by_chance: f32,
+    went_last: f64,
+    by_chance: f64,
     /// Blocks, and the sum of (returned - expected)^2 / expected.
-    blocks: f32,
-    squares: f32,
+    blocks: f64,
+    squares: f64,
 }
 
 impl Seen {
     fn pages_are_alike(&self) -> bool {
-        self.went_last <= self.by_chance * ALIKE + ALIKE_DEVIATIONS * self.by_chance.sqrt()
+        !ALIKE.is_exceeded_by(self.went_last, self.by_chance)
     }
 
     /// Chi-squared beside what is expected of it where all pages return at the same rate.
     fn blocks_differ(&self) -> bool {
-        self.squares > self.blocks * DIFFER + DIFFER_DEVIATIONS * (2.0 * self.blocks).sqrt()
+        DIFFER.is_exceeded_by_squares(self.squares, self.blocks)
     }
 
     fn halved(self) -> Self {
@@ -73,8 +72,8 @@ impl Alike {
     /// of these or not.
     pub(super) fn note_return(&mut self, away: u32, last: u32, is_one: bool) {
         if 0 < last && last < away {
-            self.seen.by_chance += last as f32 / away as f32;
-            self.seen.went_last += f32::from(is_one);
+            self.seen.by_chance += f64::from(last) / f64::from(away);
+            self.seen.went_last += f64::from(u8::from(is_one));
         }
     }
 
@@ -84,7 +83,7 @@ impl Alike {
         if away_for <= 0.0 {
             return;
         }
-        let returned = returned as f32;
+        let (returned, away_for) = (f64::from(returned), f64::from(away_for));
         if self.returned > 0.0 {
             let expected = self.returned / self.away_for * away_for;
             self.seen.squares += (returned - expected).powi(2) / expected;

@@ -296,8 +296,9 @@ proptest! {
                         let moved = count.min(u32::from(queues.resident_in(victim)));
                         let mut went = 0;
                         for _ in 0..moved {
-                            went |= resident[victim as usize] & resident[victim as usize].wrapping_neg() & !went;
-                            resident[victim as usize] &= !went;
+                            let left = resident[victim as usize];
+                            resident[victim as usize] &= left - 1;
+                            went |= left ^ resident[victim as usize];
                             queues.gone(victim);
                         }
                         queues.evicted(victim, went, moved / 2, fits);
@@ -316,7 +317,7 @@ proptest! {
                     prop_assert!(queues.exposed[block as usize] >= 0.0);
                 }
                 _ => {
-                    let page = resident[block as usize].trailing_ones().min(BLOCK_PAGES - 1);
+                    let page = count % BLOCK_PAGES;
                     if resident[block as usize] >> page & 1 == 0 {
                         queues.given_up(block * BLOCK_PAGES + page);
                     }
