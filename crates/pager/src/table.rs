@@ -136,6 +136,15 @@ impl Table {
         (was, before)
     }
 
+    /// Whether the last two rounds found the page in place, and the last one that it was written to. Once
+    /// asked, that is forgotten.
+    pub fn take_written(&mut self, page: u32) -> bool {
+        let state = &mut self.state[page as usize];
+        let written = *state & WRITTEN != 0;
+        *state &= !WRITTEN;
+        written
+    }
+
     /// Sets the slot, and returns the one before.
     pub fn set_slot(&mut self, page: u32, slot: Slot) -> Slot {
         std::mem::replace(&mut self.slot[page as usize], slot)
@@ -165,6 +174,8 @@ mod tests {
             table.set(1, State::Resident, None);
             assert_eq!(table.watch(1, true), (false, None), "it passes for written to as it comes");
             assert_eq!(table.watch(1, true), (true, None));
+            assert!(table.take_written(1) && !table.take_written(1));
+            assert_eq!(table.watch(1, true), (true, Some(false)));
             assert_eq!(table.watch(1, false), (true, Some(true)));
             assert_eq!(table.watch(1, false), (true, Some(false)));
             assert_eq!((table.state(1), table.state(0)), (State::Resident, State::Empty));

@@ -63,11 +63,12 @@ impl ThreadWords {
     pub fn on_page(&self, page: &[u8], address: u64) -> impl Iterator<Item = ThreadWord> {
         let lines = page.chunks_exact(LINE as usize).zip((0..).step_by(LINE as usize));
         lines.filter_map(move |(line, start)| {
-            let is_head = number(line, self.head, size_of::<u64>()) == address + start + self.head;
-            let thread = number(line, self.word, size_of::<u32>()) as u32;
+            if u64::from_ne_bytes(bytes_at(line, self.head)) != address + start + self.head {
+                return None;
+            }
+            let thread = u32::from_ne_bytes(bytes_at(line, self.word));
             let word = ThreadWord { address: address + start + self.word, thread };
-            let is_one =
-                is_head && thread != 0 && (self.is_block(page, address, start) || self.is_alive(word));
+            let is_one = thread != 0 && (self.is_block(page, address, start) || self.is_alive(word));
             is_one.then_some(word)
         })
     }
@@ -77,7 +78,7 @@ impl ThreadWords {
     fn is_block(&self, page: &[u8], address: u64, line: u64) -> bool {
         let Some(block) = (line + self.head).checked_sub(self.block) else { return false };
         self.selves.len() > 1
-            && self.selves.iter().all(|at| number(page, block + at, size_of::<u64>()) == address + block)
+            && self.selves.iter().all(|at| u64::from_ne_bytes(bytes_at(page, block + at)) == address + block)
     }
 
     fn is_alive(&self, word: ThreadWord) -> bool {
@@ -104,11 +105,10 @@ impl ThreadWords {
     }
 }
 
-/// A number of up to eight bytes at a place.
-fn number(text: &[u8], at: u64, bytes: usize) -> u64 {
-    let mut number = [0; 8];
-    number[..bytes].copy_from_slice(&text[at as usize..at as usize + bytes]);
-    u64::from_ne_bytes(number)
+/// The bytes at a place of the text.
+#[inline]
+fn bytes_at<const N: usize>(text: &[u8], at: u64) -> [u8; N] {
+    *text[at as usize..].first_chunk().expect("the place lies in the text")
 }
 
 /// The head of a thread's list of robust mutexes; 0 is the calling thread. None when there is no such

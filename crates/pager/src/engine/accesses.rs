@@ -4,9 +4,11 @@
 //! that by itself as they are written to, and tells afterwards from which it did (UFFD_FEATURE_WP_ASYNC and
 //! PAGEMAP_SCAN, Linux 6.7). So all memory in place is walked through in rounds, a stretch at a time when
 //! there is nothing else to do: which pages were written to since the last round is noted for their blocks,
-//! and all are protected again. A write that finds its page protected costs its thread a microsecond. Where
-//! that tells nothing, because all blocks are alike or only read, or hot and cold pages lie in the same ones,
-//! there are pauses between them.
+//! and all are protected again. A write that finds its page protected costs its thread a microsecond.
+//!
+//! Where the pages of a block are alike that tells which blocks are in use. Where hot ones lie among cold ones
+//! it tells which pages are, and those stay when the rest of their block goes. Where it tells nothing, because
+//! all is alike or only read, there are pauses between rounds.
 //!
 //! Nothing but the order of eviction depends on it: a device may write to a page and lift nothing.
 
@@ -36,19 +38,28 @@ const ALIKE: Margin = Margin { times: 1.1, deviations: 4.0 };
 /// Rounds through memory in place.
 #[derive(Debug)]
 pub(super) struct Accesses {
-    /// Whether the kernel can tell.
-    told: bool,
+    /// Whether the kernel sees them.
+    seen: bool,
     /// Where the round goes on. None between two rounds.
     next: Option<u64>,
     /// When the last one began, in evicted pages.
     began: u32,
-    /// Whether what the last round saw tells which block is in use. Else what is seen is left alone.
-    tell: bool,
+    /// What the last round told.
+    told: Told,
     /// So many times as many evicted pages as at least are between the last round and the next, and in the
     /// pause after a round that tells nothing.
     wait: u64,
     pause: u64,
     counts: Counts,
+}
+
+/// What can be concluded from who was written to in a round. What cannot is left alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Told {
+    /// Which blocks are in use: they differ, and what is in place of a block speaks for all of it.
+    blocks: bool,
+    /// Which pages of a block are.
+    pages: bool,
 }
 
 /// What a round has seen of a block.
@@ -106,16 +117,17 @@ impl Counts {
         }
     }
 
-    /// Whether blocks differ, and in such a way that what is in place of a block speaks for all of it. None
-    /// when too little was seen to tell.
-    fn tell_something(&self) -> Option<bool> {
+    /// None when too little was seen to tell.
+    fn tell(&self) -> Option<Told> {
         if self.blocks < 2.0 {
             return None;
         }
-        if !self.blocks_differ() {
-            return Some(false);
+        let blocks_differ = self.blocks_differ();
+        if self.known == 0.0 {
+            return (!blocks_differ).then(Told::default);
         }
-        (self.known > 0.0).then(|| self.pages_are_alike())
+        let alike = self.pages_are_alike();
+        Some(Told { blocks: blocks_differ && alike, pages: !alike })
     }
 
     /// By more than chance: chi-squared beside what is expected of it where each page is written to with the
@@ -137,9 +149,10 @@ impl Counts {
 }
 
 impl Accesses {
-    /// None are ever seen unless `told`.
-    pub(super) fn new(told: bool) -> Self {
-        Self { told, next: None, began: 0, tell: false, wait: 1, pause: 1, counts: Counts::default() }
+    /// None are ever seen unless `seen`.
+    pub(super) fn new(seen: bool) -> Self {
+        let (told, counts) = (Told::default(), Counts::default());
+        Self { seen, next: None, began: 0, told, wait: 1, pause: 1, counts }
     }
 
     /// Whether a round begins, `now` being the count of evicted pages.
@@ -150,11 +163,12 @@ impl Accesses {
     /// A round is over. The first after a pause only protects: few of the pages that it watched are still
     /// there, and those that are may be alike.
     fn conclude(&mut self) {
-        let told = std::mem::take(&mut self.counts).tell_something();
+        let told = std::mem::take(&mut self.counts).tell();
         let was_pause = std::mem::replace(&mut self.wait, 1) > 1;
         if let Some(told) = told.filter(|_| !was_pause) {
-            self.tell = told;
-            self.pause = if told { 1 } else { (self.pause * 2).min(PAUSE_MAX) };
+            self.told = told;
+            let tells = told != Told::default();
+            self.pause = if tells { 1 } else { (self.pause * 2).min(PAUSE_MAX) };
             self.wait = self.pause;
         }
     }
@@ -163,7 +177,7 @@ impl Accesses {
 impl Engine {
     /// Looks at one stretch of memory, if it is time for that. True when there is more to do at once.
     pub(super) fn look_for_accesses(&mut self) -> bool {
-        if !self.accesses.told {
+        if !self.accesses.seen {
             return false;
         }
         let now = self.queues.now();
@@ -180,6 +194,24 @@ impl Engine {
             self.accesses.conclude();
         }
         self.accesses.next.is_some()
+    }
+
+    /// Pages of a block that goes which stay in place, a bit each: those that were written to in the last
+    /// round, where that tells which pages are in use. Each stays once and then has to be written to again.
+    /// None where it would be all of them.
+    pub(super) fn pages_in_use(&mut self, block: u32) -> u64 {
+        if !self.accesses.told.pages {
+            return 0;
+        }
+        let first = block * BLOCK_PAGES;
+        let in_use = (0..BLOCK_PAGES)
+            .filter(|bit| {
+                let page = first + bit;
+                self.table.state(page) == State::Resident && self.table.take_written(page)
+            })
+            .fold(0u64, |pages, bit| pages | 1 << bit);
+        let all = in_use.count_ones() == u32::from(self.queues.resident_in(block));
+        if all { 0 } else { in_use }
     }
 
     /// Looks at the first stretch from an address on that has pages in place. Returns where the next begins.
@@ -209,7 +241,7 @@ impl Engine {
         });
         if outcome.is_err() {
             // Refused: nobody asks again.
-            self.accesses.told = false;
+            self.accesses.seen = false;
             return;
         }
         for (block, written) in blocks.zip(written) {
@@ -226,7 +258,7 @@ impl Engine {
             }
             self.accesses.counts.add(&seen);
             self.stats.add(Stat::WritesSeen, u64::from(seen.written));
-            let believed = if self.accesses.tell { seen } else { Seen::default() };
+            let believed = if self.accesses.told.blocks { seen } else { Seen::default() };
             self.queues.looked(block, believed.watched, believed.written, self.limits.total);
         }
     }
@@ -236,6 +268,10 @@ impl Engine {
 mod tests {
     use super::*;
     use overdrive_base::rng::Rng;
+
+    const NOTHING: Option<Told> = Some(Told { blocks: false, pages: false });
+    const BLOCKS: Option<Told> = Some(Told { blocks: true, pages: false });
+    const PAGES: Option<Told> = Some(Told { blocks: false, pages: true });
 
     /// Blocks of which so many pages were written to, and as many of them again as would be by chance.
     fn counts(watched: u32, written: impl Iterator<Item = u32>) -> Counts {
@@ -255,24 +291,24 @@ mod tests {
             counts(50, std::iter::repeat_with(&mut block).take(500))
         };
         for one_in in [2, 5, 50] {
-            assert_eq!(by_chance(one_in).tell_something(), Some(false), "one in {one_in}");
+            assert_eq!(by_chance(one_in).tell(), NOTHING, "one in {one_in}");
         }
-        assert_eq!(counts(50, std::iter::repeat_n(0, 500)).tell_something(), Some(false), "only read");
-        assert_eq!(counts(50, std::iter::repeat_n(50, 500)).tell_something(), Some(false), "all written");
+        assert_eq!(counts(50, std::iter::repeat_n(0, 500)).tell(), NOTHING, "only read");
+        assert_eq!(counts(50, std::iter::repeat_n(50, 500)).tell(), NOTHING, "all written");
     }
 
     #[test]
     fn blocks_that_differ_tell_something_where_there_are_enough() {
         let half = || (0..500).map(|block| if block % 2 == 0 { 30 } else { 10 });
-        assert_eq!(counts(50, half()).tell_something(), Some(true));
-        assert_eq!(counts(0, std::iter::repeat_n(0, 500)).tell_something(), None);
+        assert_eq!(counts(50, half()).tell(), BLOCKS);
+        assert_eq!(counts(0, std::iter::repeat_n(0, 500)).tell(), None);
         let two = [22, 28].into_iter();
-        assert_eq!(counts(50, two).tell_something(), Some(false), "two alone may differ so");
-        assert_eq!(counts(50, half().take(1)).tell_something(), None);
+        assert_eq!(counts(50, two).tell(), NOTHING, "two alone may differ so");
+        assert_eq!(counts(50, half().take(1)).tell(), None);
     }
 
     #[test]
-    fn where_the_same_pages_are_written_to_again_a_part_does_not_speak_for_its_block() {
+    fn where_the_same_pages_are_written_to_again_they_tell_of_themselves_and_not_of_their_block() {
         let block = |written: u32, both: u32| Seen {
             watched: 50,
             written,
@@ -284,13 +320,14 @@ mod tests {
         let round = |hot: Seen, cold: Seen| {
             let mut counts = Counts::default();
             (0..500).for_each(|number| counts.add(if number % 2 == 0 { &hot } else { &cold }));
-            counts.tell_something()
+            counts.tell()
         };
-        assert_eq!(round(block(30, 18), block(10, 2)), Some(true));
-        assert_eq!(round(block(30, 30), block(10, 10)), Some(false));
+        assert_eq!(round(block(30, 18), block(10, 2)), BLOCKS);
+        assert_eq!(round(block(30, 30), block(10, 10)), PAGES);
+        assert_eq!(round(block(20, 20), block(20, 20)), PAGES, "blocks are alike, their pages are not");
         let unknown = Seen { known: 0, before: 0, now: 0, both: 0, ..block(30, 0) };
         assert_eq!(round(unknown, Seen { written: 10, ..unknown }), None, "another round will tell");
-        assert_eq!(round(unknown, unknown), Some(false));
+        assert_eq!(round(unknown, unknown), NOTHING);
     }
 
     #[test]
@@ -299,7 +336,7 @@ mod tests {
         let round = |accesses: &mut Accesses, counts: Counts| {
             accesses.counts = counts;
             accesses.conclude();
-            (accesses.tell, accesses.wait)
+            (accesses.told.blocks, accesses.wait)
         };
         let alike = || counts(50, std::iter::repeat_n(25, 500));
         let differ = || counts(50, (0..500).map(|block| block % 50));

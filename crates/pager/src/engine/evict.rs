@@ -33,6 +33,8 @@ pub(super) struct Leaving {
     group: u32,
     /// The first page that was not looked at.
     next: u32,
+    /// Pages that stay as they are in use, a bit each.
+    keep: u64,
     came: Came,
 }
 
@@ -130,8 +132,9 @@ impl Engine {
         };
         leaving.next = pages.end;
         let first = leaving.group + pages.start % BLOCK_PAGES;
-        self.move_out(address, first, pages.len() as u32);
-        let came = self.sort_out(address, first, pages)?;
+        let keep = leaving.keep >> (pages.start % BLOCK_PAGES);
+        self.move_out(address, first, pages.len() as u32, keep);
+        let came = self.sort_out(address, first, pages, keep)?;
         leaving.came.pages |= came.pages;
         leaving.came.unchanged += came.unchanged;
         self.leaving = Some(leaving);
@@ -151,7 +154,8 @@ impl Engine {
         }
         let group = self.staging.take()?;
         self.staging.hold(group);
-        Some(Leaving { block, group, next: block * BLOCK_PAGES, came: Came::default() })
+        let keep = self.pages_in_use(block);
+        Some(Leaving { block, group, next: block * BLOCK_PAGES, keep, came: Came::default() })
     }
 
     /// A block is away, as far as it could be taken. True when that made progress.
@@ -196,12 +200,17 @@ impl Engine {
         self.evict_again = (self.unmovable_blocks >= UNMOVABLE_IN_A_ROW).then(|| Instant::now() + TICK);
     }
 
-    /// Moves what is there into frames, passing over what cannot be moved.
-    fn move_out(&mut self, address: u64, frame: u32, pages: u32) {
+    /// Moves what is there into frames, passing over what cannot be moved and the pages to `keep`, a bit each.
+    fn move_out(&mut self, address: u64, frame: u32, pages: u32, keep: u64) {
         let (length, target) = (u64::from(pages) * PAGE, self.frames.address(frame));
         let (mut done, mut stuck, mut piece) = (0, 0, length);
         while done < length && stuck < STUCK_MAX {
-            piece = piece.min(length - done);
+            let keep = keep >> (done / PAGE);
+            if keep & 1 == 1 {
+                done += u64::from(keep.trailing_ones()) * PAGE;
+                continue;
+            }
+            piece = piece.min(length - done).min(u64::from(keep.trailing_zeros()) * PAGE);
             let free = self.kept_words.free_bytes(address + done, piece);
             if free == 0 {
                 self.stats.add(Stat::Pinned, 1);
@@ -234,7 +243,13 @@ impl Engine {
     }
 
     /// Finds out which pages came, and what has to be done with each.
-    fn sort_out(&mut self, address: u64, first_frame: u32, pages: Range<u32>) -> Result<Came, Errno> {
+    fn sort_out(
+        &mut self,
+        address: u64,
+        first_frame: u32,
+        pages: Range<u32>,
+        keep: u64,
+    ) -> Result<Came, Errno> {
         let count = pages.len();
         let arrived = self.page_map.present(self.frames.address(first_frame), count)?;
         let stayed = self.page_map.present(address, count)?;
@@ -272,7 +287,7 @@ impl Engine {
                 self.forget(page);
             }
         }
-        self.ask_for_own(address, shared);
+        self.ask_for_own(address, shared & !keep);
         Ok(all)
     }
 
