@@ -110,6 +110,8 @@ stats! {
     ChildAbove "child_above",
     /// How often a page in place was seen to have been written to.
     WritesSeen "writes_seen",
+    /// How often a page stayed in place that had been written to, as the rest of its block went.
+    KeptInUse "kept_in_use",
 }
 
 /// Marks a file of counters of this layout ("overmem", version 3).

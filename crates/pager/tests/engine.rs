@@ -351,6 +351,38 @@ fn who_is_written_to_in_place_is_seen() {
 }
 
 #[test]
+fn who_is_written_to_among_others_stays_when_they_go() {
+    const NAME: &str = "who_is_written_to_among_others_stays_when_they_go";
+    if !Userfault::new().is_ok_and(|userfault| userfault.offers().writes_pass) {
+        return skip(NAME, "this kernel does not tell who was written to (Linux 6.7)");
+    }
+    under(
+        NAME,
+        |_| {},
+        |region, stats, _| {
+            fill(region);
+            let (mut rng, start) = (Rng::new(6), Instant::now());
+            // Few pages are wanted often and many now and then, scattered over all blocks.
+            let mut versions = vec![0; PAGES];
+            while stats.get(Stat::KeptInUse) < 1000 {
+                assert!(start.elapsed() < Duration::from_secs(120), "{} kept", stats.get(Stat::KeptInUse));
+                let held = stats.get(Stat::Resident) + stats.get(Stat::Staged);
+                assert!(held <= BUDGET / PAGE, "{held} pages in DRAM");
+                for _ in 0..1000 {
+                    let page = (PAGES as f64 * rng.unit().powi(4)) as usize * 7919 % PAGES;
+                    check(region, page, versions[page]);
+                    if rng.below(2) == 0 {
+                        versions[page] += 1;
+                        region.write(page, 0, content(page, versions[page]));
+                    }
+                }
+            }
+            versions.iter().enumerate().for_each(|(page, &version)| check(region, page, version));
+        },
+    );
+}
+
+#[test]
 fn pages_of_zeroes_cost_nothing() {
     under_an_engine("pages_of_zeroes_cost_nothing", 256 * MIB, Compress::Off, None, |region, stats| {
         for round in 0..2 {

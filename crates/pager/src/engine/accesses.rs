@@ -6,9 +6,9 @@
 //! there is nothing else to do: which pages were written to since the last round is noted for their blocks,
 //! and all are protected again. A write that finds its page protected costs its thread a microsecond.
 //!
-//! Where the pages of a block are alike that tells which blocks are in use. Where hot ones lie among cold ones
-//! it tells which pages are, and those stay when the rest of their block goes. Where it tells nothing, because
-//! all is alike or only read, there are pauses between rounds.
+//! Where the pages of a block are alike that tells which blocks are in use. Where hot ones lie among cold
+//! ones it tells which pages are, and those stay when the rest of their block goes. Where it tells nothing,
+//! because all is alike or only read, there are pauses between rounds.
 //!
 //! Nothing but the order of eviction depends on it: a device may write to a page and lift nothing.
 
@@ -29,6 +29,9 @@ const EMPTY_MAX: u32 = 64;
 /// nothing there are longer and longer pauses, up to so many times that.
 const SHARE: u64 = 2;
 const PAUSE_MAX: u64 = 16;
+/// Rounds after a pause from which nothing is concluded: the first only protects, as few of the pages that it
+/// watched are still there, and in the second no page is known from the round before.
+const UNKNOWN_ROUNDS: u32 = 2;
 /// By how much more than by chance the counts of blocks must differ.
 const DIFFER: Margin = Margin { times: 1.2, deviations: 4.0 };
 /// Pages of a block are alike when those that were written to in one round were so again in the next no more
@@ -50,6 +53,8 @@ pub(super) struct Accesses {
     /// pause after a round that tells nothing.
     wait: u64,
     pause: u64,
+    /// Rounds from which nothing is concluded yet.
+    unknown: u32,
     counts: Counts,
 }
 
@@ -152,7 +157,7 @@ impl Accesses {
     /// None are ever seen unless `seen`.
     pub(super) fn new(seen: bool) -> Self {
         let (told, counts) = (Told::default(), Counts::default());
-        Self { seen, next: None, began: 0, told, wait: 1, pause: 1, counts }
+        Self { seen, next: None, began: 0, told, wait: 1, pause: 1, unknown: 0, counts }
     }
 
     /// Whether a round begins, `now` being the count of evicted pages.
@@ -160,17 +165,28 @@ impl Accesses {
         u64::from(now.wrapping_sub(self.began)) * SHARE >= fits * self.wait
     }
 
-    /// A round is over. The first after a pause only protects: few of the pages that it watched are still
-    /// there, and those that are may be alike.
+    /// A round is over.
     fn conclude(&mut self) {
         let told = std::mem::take(&mut self.counts).tell();
-        let was_pause = std::mem::replace(&mut self.wait, 1) > 1;
-        if let Some(told) = told.filter(|_| !was_pause) {
+        if std::mem::replace(&mut self.wait, 1) > 1 {
+            self.unknown = UNKNOWN_ROUNDS;
+        }
+        if self.unknown > 0 {
+            self.unknown -= 1;
+        } else if let Some(told) = told {
             self.told = told;
             let tells = told != Told::default();
             self.pause = if tells { 1 } else { (self.pause * 2).min(PAUSE_MAX) };
             self.wait = self.pause;
         }
+    }
+}
+
+#[cfg(test)]
+impl Accesses {
+    /// Whatever rounds have seen, which in small memory is never enough, they tell which pages are in use.
+    pub(super) fn believe_of_pages(&mut self) {
+        self.told.pages = true;
     }
 }
 
@@ -210,8 +226,11 @@ impl Engine {
                 self.table.state(page) == State::Resident && self.table.take_written(page)
             })
             .fold(0u64, |pages, bit| pages | 1 << bit);
-        let all = in_use.count_ones() == u32::from(self.queues.resident_in(block));
-        if all { 0 } else { in_use }
+        if in_use.count_ones() == u32::from(self.queues.resident_in(block)) {
+            return 0;
+        }
+        self.stats.add(Stat::KeptInUse, u64::from(in_use.count_ones()));
+        in_use
     }
 
     /// Looks at the first stretch from an address on that has pages in place. Returns where the next begins.
@@ -343,14 +362,17 @@ mod tests {
         assert_eq!(round(&mut accesses, Counts::default()), (false, 1));
         assert_eq!(round(&mut accesses, alike()), (false, 2));
         assert_eq!(round(&mut accesses, differ()), (false, 1), "the first after a pause");
+        assert_eq!(round(&mut accesses, differ()), (false, 1), "the second");
         assert_eq!(round(&mut accesses, alike()), (false, 4));
         for _ in 0..9 {
             assert_eq!(round(&mut accesses, Counts::default()), (false, 1));
+            round(&mut accesses, alike());
             round(&mut accesses, alike());
         }
         assert_eq!(accesses.wait, PAUSE_MAX);
         let wait = PAUSE_MAX as u32 * 500;
         assert!(!accesses.is_due(wait - 1, 1000) && accesses.is_due(wait, 1000));
+        assert_eq!(round(&mut accesses, alike()), (false, 1));
         assert_eq!(round(&mut accesses, alike()), (false, 1));
         assert_eq!(round(&mut accesses, differ()), (true, 1));
         assert!(!accesses.is_due(499, 1000) && accesses.is_due(500, 1000));

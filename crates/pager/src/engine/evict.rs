@@ -200,7 +200,7 @@ impl Engine {
         self.evict_again = (self.unmovable_blocks >= UNMOVABLE_IN_A_ROW).then(|| Instant::now() + TICK);
     }
 
-    /// Moves what is there into frames, passing over what cannot be moved and the pages to `keep`, a bit each.
+    /// Moves what is there into frames, but for what cannot be moved and for the pages to `keep`, a bit each.
     fn move_out(&mut self, address: u64, frame: u32, pages: u32, keep: u64) {
         let (length, target) = (u64::from(pages) * PAGE, self.frames.address(frame));
         let (mut done, mut stuck, mut piece) = (0, 0, length);

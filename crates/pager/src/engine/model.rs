@@ -59,6 +59,8 @@ struct Scope {
     /// Whether the kernel tells who was written to. In walks only: what is learnt of it makes all states
     /// differ.
     accesses: bool,
+    /// Whether that tells which pages are in use, so that they stay.
+    pages_in_use: bool,
     /// Whether the store is encrypted.
     seal: bool,
     /// Whether the store is to be had in parts.
@@ -82,6 +84,7 @@ const PLAIN: Scope = Scope {
     passes: 0,
     compress: Compress::Off,
     accesses: false,
+    pages_in_use: false,
     seal: false,
     parts: false,
     holds: 0,
@@ -247,6 +250,7 @@ fn long_walks() {
             passes: 10,
             compress: [Compress::Off, Compress::Auto, Compress::Off, Compress::Zstd][seed as usize % 4],
             accesses: seed % 2 == 0,
+            pages_in_use: seed % 4 == 0,
             seal: seed % 8 >= 4,
             parts: seed % 3 == 0,
             holds: u16::from(seed % 9 == 5),

@@ -362,6 +362,9 @@ impl World {
         match *step {
             Step::Turn => {
                 kernel(|kernel| kernel.time += Duration::from_millis(1));
+                if self.scope.pages_in_use {
+                    self.engine.accesses.believe_of_pages();
+                }
                 self.engine.turn().unwrap();
                 let is_away = |kernel: &Kernel| {
                     let memory = &kernel.memories[0];
