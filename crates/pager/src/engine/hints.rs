@@ -154,6 +154,10 @@ impl Engine {
             for pages in self.space.pages_in(&range) {
                 for block in pages.start / BLOCK_PAGES..pages.end.div_ceil(BLOCK_PAGES) {
                     self.queues.goes_next(block);
+                    // What is said to be cold goes whole.
+                    for page in block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES {
+                        self.table.take_written(page);
+                    }
                     blocks += 1;
                 }
             }
