@@ -114,8 +114,8 @@ stats! {
     KeptInUse "kept_in_use",
 }
 
-/// Marks a file of counters of this layout ("overmem", version 3).
-pub const MAGIC: u64 = u64::from_le_bytes(*b"overmem\x03");
+/// Marks a file of counters of this layout ("overmem", version 4).
+pub const MAGIC: u64 = u64::from_le_bytes(*b"overmem\x04");
 
 /// The counters of one engine.
 #[derive(Debug)]
