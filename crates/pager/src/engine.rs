@@ -140,6 +140,11 @@ pub enum EngineError {
     },
 }
 
+/// So many threads are served with what was read before new faults are looked at: those of the first ones
+/// then reach the drive while the others are served. Drives that tell of many reads at once would be idle
+/// until all are.
+const SERVED_AT_ONCE: u32 = 2;
+
 /// How DRAM is divided, in pages.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
@@ -450,16 +455,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes note of all that is over. True when there was something.
+    /// Takes note of what is over, until so many threads go on that wait for others' pages would only become
+    /// longer. True when there was something.
     fn reap(&mut self) -> bool {
-        let mut any = false;
-        while let Some(done) = self.io.next_done() {
+        let (mut any, mut served) = (false, 0);
+        while served < SERVED_AT_ONCE
+            && let Some(done) = self.io.next_done()
+        {
             any = true;
             match done {
                 // Read in each turn.
                 Done::Messages(0) => {}
                 Done::Messages(child) => self.note_child_messages(child),
                 Done::Read { slot, result } => {
+                    served += u32::from(self.loads[slot as usize].as_ref().is_some_and(|load| load.wanted));
                     let result = self
                         .store_faults
                         .as_mut()
