@@ -23,8 +23,11 @@ const STEP: usize = 128;
 /// What does not get smaller than this is not worth its slot.
 const LARGEST: usize = 21 * STEP;
 const CLASSES: usize = LARGEST / STEP;
-/// Before its data a slot has the length of it.
-const HEADER: usize = 2;
+/// Before its data a slot has two lengths: of the data, and of the page without the zeroes that it ends in.
+const HEADER: usize = 4;
+/// Zeroes at the end of a page are left out in pieces of this size: unpacking writes long runs of one byte
+/// slowly.
+const ZEROES: usize = 64;
 /// The most slots of a chunk.
 const SLOTS_MAX: u32 = (CHUNK_BYTES / STEP) as u32;
 /// After failures in a row, so many pages pass between two tries, at most.
@@ -214,8 +217,13 @@ impl Pool {
 
     /// Compresses a page and keeps it. None when it does not get small enough, or when there is no room.
     pub fn put(&mut self, page: u32, content: &[u8]) -> Option<Cell> {
-        let length = self.codec.compress(content, &mut self.scratch);
-        let Some(length) = length.filter(|length| length + HEADER <= LARGEST) else {
+        let front = without_zeroes(content);
+        let packed = self.codec.compress(front, &mut self.scratch);
+        // What hardly gets smaller is not worth unpacking.
+        let packed = packed.filter(|length| length + length / 8 < front.len());
+        let data = packed.map_or(front, |length| &self.scratch[..length]);
+        let length = data.len();
+        if length + HEADER > LARGEST {
             self.failures += 1;
             self.patience =
                 1u32.checked_shl(self.failures).map_or(PATIENCE_MAX, |wait| wait.min(PATIENCE_MAX));
@@ -240,8 +248,10 @@ impl Pool {
         }
         let at = usize::from(slot) * (class + 1) * STEP;
         let memory = &mut self.memory.chunk_mut(number as usize)[at..];
-        memory[..HEADER].copy_from_slice(&(length as u16).to_ne_bytes());
-        memory[HEADER..HEADER + length].copy_from_slice(&self.scratch[..length]);
+        memory[..2].copy_from_slice(&(length as u16).to_ne_bytes());
+        memory[2..HEADER].copy_from_slice(&(front.len() as u16).to_ne_bytes());
+        let data = packed.map_or(front, |length| &self.scratch[..length]);
+        memory[HEADER..HEADER + length].copy_from_slice(data);
         Some(number * SLOTS_MAX + u32::from(slot))
     }
 
@@ -281,9 +291,16 @@ impl Pool {
     pub fn get<'a>(&self, cell: Cell, page: &'a mut [u8; PAGE_BYTES]) -> Option<&'a [u8]> {
         let at = (cell % SLOTS_MAX) as usize * (self.chunk(cell)?.class + 1) * STEP;
         let memory = &self.memory.chunk((cell / SLOTS_MAX) as usize)[at..];
-        let length = usize::from(u16::from_ne_bytes([memory[0], memory[1]]));
-        let data = memory[HEADER..].get(..length)?;
-        (self.codec.decompress(data, page) == Some(PAGE_BYTES)).then_some(page)
+        let length_at = |at: usize| usize::from(u16::from_ne_bytes([memory[at], memory[at + 1]]));
+        let data = memory[HEADER..].get(..length_at(0))?;
+        let (front, zeroes) = page.split_at_mut_checked(length_at(2))?;
+        if data.len() == front.len() {
+            front.copy_from_slice(data);
+        } else if self.codec.decompress(data, front) != Some(front.len()) {
+            return None;
+        }
+        zeroes.fill(0);
+        Some(page)
     }
 
     /// How many pages were put since the one in this cell was.
@@ -398,6 +415,13 @@ impl Pool {
     }
 }
 
+/// A page up to the last of its pieces that is more than zeroes.
+fn without_zeroes(page: &[u8]) -> &[u8] {
+    let (pieces, _) = page.as_chunks::<ZEROES>();
+    let front = pieces.iter().rposition(|piece| *piece != [0; ZEROES]).map_or(0, |last| last + 1);
+    &page[..front * ZEROES]
+}
+
 fn is_open(chunks: &[Option<Chunk>], (number, opened): (u32, u64)) -> bool {
     chunks[number as usize].as_ref().is_some_and(|chunk| chunk.opened == opened)
 }
@@ -409,10 +433,14 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// A page of which `random` bytes do not compress.
+    /// A page of which `random` bytes do not compress, and the rest is zeroes or, where the seed is odd, words
+    /// that are all the same.
     fn page(seed: u64, random: usize) -> [u8; PAGE_BYTES] {
         let (mut page, mut rng) = ([0; PAGE_BYTES], Rng::new(seed));
         page[..random].fill_with(|| rng.below(256) as u8);
+        if seed % 2 == 1 {
+            page[random..].iter_mut().zip(b"overdrive".iter().cycle()).for_each(|(byte, &is)| *byte = is);
+        }
         page
     }
 
@@ -434,6 +462,45 @@ mod tests {
         while !pool.is_worth_a_try() {}
         assert!(pool.put(1, &page(1, 100)).is_some());
         assert!(pool.is_worth_a_try() && pool.is_worth_a_try(), "one success is enough");
+    }
+
+    #[test]
+    fn zeroes_at_the_end_take_no_room() {
+        let slot_bytes = |pool: &Pool, cell| (pool.chunk(cell).unwrap().class + 1) * STEP;
+        for compress in [Compress::Lz4, Compress::Zstd] {
+            let mut pool = Pool::new(64, compress).unwrap();
+            for random in [0, 1, 63, 64, 65, 1000, LARGEST - HEADER - ZEROES] {
+                let cell = pool.put(1, &page(2, random)).unwrap();
+                assert_eq!(content(&pool, cell), page(2, random));
+                let most = (random.next_multiple_of(ZEROES) + HEADER).next_multiple_of(STEP);
+                assert!(slot_bytes(&pool, cell) <= most, "{compress:?}, {random} random bytes");
+            }
+            // Compressed, but for the zeroes.
+            let mut mixed = page(3, 700);
+            mixed[4000..].fill(0);
+            let cell = pool.put(2, &mixed).unwrap();
+            assert_eq!(content(&pool, cell), mixed);
+            assert!(slot_bytes(&pool, cell) < 1000);
+            // A single byte at the very end is content.
+            let mut last = [0; PAGE_BYTES];
+            last[PAGE_BYTES - 1] = 1;
+            let cell = pool.put(3, &last).unwrap();
+            assert_eq!(content(&pool, cell), last);
+            assert_eq!(pool.put(4, &page(2, LARGEST - HEADER + 1)), None);
+        }
+    }
+
+    #[test]
+    fn lengths_that_cannot_be_are_damage() {
+        let mut pool = Pool::new(1, Compress::Lz4).unwrap();
+        let cell = pool.put(1, &page(3, 100)).unwrap();
+        for (at, length) in [(0, u16::MAX), (2, u16::MAX), (2, PAGE_BYTES as u16 + 1), (2, 0), (2, 64)] {
+            let header: [u8; HEADER] = pool.memory.chunk(0)[..HEADER].try_into().unwrap();
+            pool.memory.chunk_mut(0)[at..at + 2].copy_from_slice(&length.to_ne_bytes());
+            assert_eq!(pool.get(cell, &mut [0; PAGE_BYTES]), None, "{length} at {at}");
+            pool.memory.chunk_mut(0)[..HEADER].copy_from_slice(&header);
+        }
+        assert_eq!(content(&pool, cell), page(3, 100));
     }
 
     #[test]

@@ -252,15 +252,21 @@ impl Engine {
     ) -> Result<Came, Errno> {
         let count = pages.len();
         let arrived = self.page_map.present(self.frames.address(first_frame), count)?;
-        let stayed = self.page_map.present(address, count)?;
+        // Of the pages believed to be in place, those that did not come.
+        let missing = (0..count)
+            .filter(|&index| arrived >> index & 1 == 0)
+            .filter(|&index| self.table.state(pages.start + index as u32) == State::Resident)
+            .fold(0u64, |missing, index| missing | 1 << index);
+        // That costs as much as two pages take otherwise, and mostly all came.
+        let stayed = if missing == 0 { 0 } else { self.page_map.present(address, count)? };
         let (mut all, mut shared) = (Came::default(), 0);
         // Asked of the kernel when a page is missing, which is rare.
         let mut settled = None;
         for (index, page) in pages.enumerate() {
             let frame = first_frame + index as u32;
             let came = arrived >> index & 1 == 1;
-            let resident = self.table.state(page) == State::Resident;
             if came {
+                let resident = self.table.state(page) == State::Resident;
                 self.frames.note_filled(frame);
                 // What stood in place is what counts, whatever was believed of it (MADV_FREE keeps pages that
                 // were given up, and the program may have written to them again).
@@ -280,9 +286,9 @@ impl Engine {
                 if self.must_stand(stood, frame) {
                     self.rescue(page, stood);
                 }
-            } else if resident && stayed >> index & 1 == 1 {
+            } else if (missing & stayed) >> index & 1 == 1 {
                 shared |= 1 << index;
-            } else if resident && *settled.get_or_insert_with(|| self.is_all_told()) {
+            } else if missing >> index & 1 == 1 && *settled.get_or_insert_with(|| self.is_all_told()) {
                 // Given up by the program without a word (MADV_FREE): zeroes.
                 self.forget(page);
             }
