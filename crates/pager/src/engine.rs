@@ -455,8 +455,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes note of what is over, until so many threads go on that wait for others' pages would only become
-    /// longer. True when there was something.
+    /// Takes note of what is over, until enough threads were served: what is left is there in the next turn.
+    /// True when there was something.
     fn reap(&mut self) -> bool {
         let (mut any, mut served) = (false, 0);
         while served < SERVED_AT_ONCE

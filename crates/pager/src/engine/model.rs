@@ -5,7 +5,7 @@
 //! A step is a line in what a failure prints; walks are made again by their seed (`OVERDRIVE_MODEL_SEED`,
 //! `OVERDRIVE_MODEL_WALKS`).
 
-use super::{Config, Engine, Limits};
+use super::{Config, Engine, Limits, SERVED_AT_ONCE};
 use crate::platform::Instant;
 use crate::pool::Compress;
 use crate::seal::{KEY_BYTES, Seal};
@@ -224,6 +224,30 @@ fn what_moves_to_where_memory_grew_unseen_stays_when_that_is_told_to_be_gone() {
     steps.iter().for_each(|step| world.take(step));
     let page = world.engine.space.page(grown).expect("memory that is there");
     assert_eq!(world.engine.table.state(page), State::Resident);
+    world.settle();
+}
+
+#[test]
+fn new_faults_are_looked_at_before_all_that_was_read_is_served() {
+    let (served, pages) = (SERVED_AT_ONCE as usize, 2 * SERVED_AT_ONCE as u64 + 1);
+    let mut world = World::new(Scope { pages, threads: 2 * served, ..PLAIN });
+    // With room for all of them.
+    world.engine.limits = Limits { budget: 64, total: 64, soft: 1, reserve: 1, compressed: 0 };
+    let addresses: Vec<u64> = world.programs[0].wants.keys().copied().collect();
+    addresses.iter().for_each(|&address| world.store(address, 1));
+    let waiting = || kernel(|kernel| kernel.memories[0].waiting.len());
+    for (thread, &address) in addresses[1..].iter().enumerate() {
+        world.take(&Step::Touch(0, thread, address, None));
+    }
+    world.take(&Step::Turn);
+    addresses[1..].iter().for_each(|_| world.take(&Step::Read(0, true)));
+    world.take(&Step::Turn);
+    assert_eq!(waiting(), served, "the others have to wait for the next turn");
+    // One that was served faults again: its read is under way when they are served.
+    [Step::GoOn(0, 0), Step::Touch(0, 0, addresses[0], None), Step::Turn]
+        .iter()
+        .for_each(|step| world.take(step));
+    assert_eq!((waiting(), kernel(|kernel| kernel.reading.len())), (1, 1));
     world.settle();
 }
 
