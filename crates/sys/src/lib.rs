@@ -10,6 +10,7 @@ pub mod arena;
 pub mod child;
 pub mod chunks;
 pub mod clock;
+mod descriptor_limit;
 pub mod disk_stats;
 pub mod fault_samples;
 pub mod file;

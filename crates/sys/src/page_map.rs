@@ -2,6 +2,7 @@
 //! maps and statm, read into a buffer of one's own so that nothing is allocated on the way.
 
 use crate::Errno;
+use crate::descriptor_limit::with_one_more;
 use crate::uffd::PAGE;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
@@ -211,7 +212,7 @@ fn anonymous_pages_in(path: &str) -> Result<u64, Errno> {
 }
 
 fn open(path: &str) -> Result<OwnedFd, Errno> {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    with_one_more(|| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))
 }
 
 /// `start-end perms offset device inode path`: private, readable, without file, and of no special kind.

@@ -10,6 +10,7 @@
 //! and that function is where the promise is made. The kernel checks all addresses itself.
 
 use crate::Errno;
+use crate::descriptor_limit::with_one_more;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::read;
 use rustix::ioctl::{Opcode, Updater};
@@ -355,7 +356,8 @@ impl Userfault {
         let mut count = 0;
         while count < limit {
             let mut buffer = [0u8; AT_ONCE * size_of::<Raw>()];
-            let bytes = match read(&self.fd, &mut buffer) {
+            // News of a child come with a descriptor, and the kernel keeps them until there is room for it.
+            let bytes = match with_one_more(|| read(&self.fd, &mut buffer)) {
                 Ok(bytes) => bytes,
                 Err(Errno::AGAIN | Errno::INTR) => break,
                 Err(errno) => return Err(errno),

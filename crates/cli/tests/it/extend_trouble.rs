@@ -220,6 +220,47 @@ print(child)
     drop(Ended(pid.parse().unwrap()));
 }
 
+/// Each child that lives takes a descriptor of the engine's: the one for which there was none left ended the
+/// program.
+#[test]
+fn more_children_live_than_the_program_may_have_descriptors() {
+    const NAME: &str = "extend_trouble::more_children_live_than_the_program_may_have_descriptors";
+    let Some((store, _place, _swap_is_off)) = ready(NAME, "python3") else { return };
+    let script = "import os, resource
+data = bytearray()
+for _ in range(96):
+    data += os.urandom(1 << 20)
+for number in range(60):
+    data[number << 20] = number
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, hard))
+reading, writing = os.pipe()
+children = []
+for number in range(60):
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        os.write(tell, b'here')
+        os.read(reading, 1)
+        os._exit(0 if data[number << 20] == number else 1)
+    os.read(told, 4)
+    os.close(told)
+    os.close(tell)
+    children.append(child)
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+more = bytearray()
+for _ in range(32):
+    more += os.urandom(1 << 20)
+print(sum(data[number << 20] == number for number in range(60)))
+os.close(writing)
+print(sum(os.waitpid(child, 0)[1] for child in children))
+";
+    let words = ["--quiet", "--backend", "pager", "--dram", "64MiB"];
+    let (code, text, error) = extend(&words, store.path(), &["python3", "-c", script]);
+    assert_eq!((code, text.trim()), (0, "40\n60\n0"), "{error}");
+}
+
 #[test]
 fn the_program_finds_sigpipe_as_it_was() {
     const NAME: &str = "extend_trouble::the_program_finds_sigpipe_as_it_was";
