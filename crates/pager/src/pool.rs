@@ -221,8 +221,7 @@ impl Pool {
         let packed = self.codec.compress(front, &mut self.scratch);
         // What hardly gets smaller is not worth unpacking.
         let packed = packed.filter(|length| length + length / 8 < front.len());
-        let data = packed.map_or(front, |length| &self.scratch[..length]);
-        let length = data.len();
+        let length = packed.unwrap_or(front.len());
         if length + HEADER > LARGEST {
             self.failures += 1;
             self.patience =
@@ -250,8 +249,8 @@ impl Pool {
         let memory = &mut self.memory.chunk_mut(number as usize)[at..];
         memory[..2].copy_from_slice(&(length as u16).to_ne_bytes());
         memory[2..HEADER].copy_from_slice(&(front.len() as u16).to_ne_bytes());
-        let data = packed.map_or(front, |length| &self.scratch[..length]);
-        memory[HEADER..HEADER + length].copy_from_slice(data);
+        let data = if packed.is_some() { &self.scratch } else { front };
+        memory[HEADER..HEADER + length].copy_from_slice(&data[..length]);
         Some(number * SLOTS_MAX + u32::from(slot))
     }
 
