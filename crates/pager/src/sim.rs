@@ -5,6 +5,7 @@
 //! Contents are numbers; a page that holds one has it in its first eight bytes. 0 is a page of zeroes. Every
 //! fourth does not compress.
 
+use crate::space::pages_where;
 use overdrive_sys::Errno;
 pub(crate) use overdrive_sys::page_io::Done;
 use overdrive_sys::page_map::Anonymous;
@@ -515,9 +516,7 @@ impl PageMap {
                 FRAMES.. => kernel.frames.contains_key(&address),
                 _ => kernel.memories[0].standing.contains_key(&address),
             };
-            let bits = (0..pages as u64)
-                .filter(|page| there(address + page * PAGE))
-                .fold(0, |bits, page| bits | 1 << page);
+            let bits = pages_where(pages as u32, |page| there(address + u64::from(page) * PAGE));
             // Some are dropped as soon as they were seen.
             for frame in (0..pages as u64).map(|page| address + page * PAGE) {
                 if kernel.lazy_frames.contains(&frame) && kernel.frames[&frame] % 2 == 1 {

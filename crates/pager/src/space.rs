@@ -11,6 +11,11 @@ use std::ops::Range;
 pub const BLOCK_PAGES: u32 = 64;
 const BLOCK_BYTES: u64 = BLOCK_PAGES as u64 * PAGE;
 
+/// Those of the first `count` pages of a stretch of which `is` holds, a bit each. At most a block's.
+pub(crate) fn pages_where(count: u32, mut is: impl FnMut(u32) -> bool) -> u64 {
+    (0..count).filter(|&page| is(page)).fold(0, |pages, page| pages | 1 << page)
+}
+
 /// A stretch of addresses under the pager, and the number of the page at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Region {

@@ -14,7 +14,7 @@
 
 use super::Engine;
 use crate::chance::Margin;
-use crate::space::BLOCK_PAGES;
+use crate::space::{BLOCK_PAGES, pages_where};
 use crate::stats::Stat;
 use crate::table::State;
 use overdrive_sys::uffd::PAGE;
@@ -220,12 +220,9 @@ impl Engine {
             return 0;
         }
         let first = block * BLOCK_PAGES;
-        let in_use = (0..BLOCK_PAGES)
-            .filter(|bit| {
-                let page = first + bit;
-                self.table.state(page) == State::Resident && self.table.take_written(page)
-            })
-            .fold(0u64, |pages, bit| pages | 1 << bit);
+        let in_use = pages_where(BLOCK_PAGES, |bit| {
+            self.table.state(first + bit) == State::Resident && self.table.take_written(first + bit)
+        });
         if in_use.count_ones() == u32::from(self.queues.resident_in(block)) {
             return 0;
         }

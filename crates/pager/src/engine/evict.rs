@@ -4,7 +4,7 @@ use super::agent::Errand;
 use super::changes::Followed;
 use super::{Engine, RELEASE_GROUPS, TICK};
 use crate::platform::Instant;
-use crate::space::BLOCK_PAGES;
+use crate::space::{BLOCK_PAGES, pages_where};
 use crate::stats::Stat;
 use crate::table::{State, mark_of};
 use overdrive_sys::Errno;
@@ -166,9 +166,9 @@ impl Engine {
         self.staging.put_back_if_empty(leaving.group);
         // Some may have been wanted back at once.
         let first = leaving.block * BLOCK_PAGES;
-        let went = (0..BLOCK_PAGES)
-            .filter(|&bit| pages >> bit & 1 == 1 && self.table.state(first + bit) != State::Resident)
-            .fold(0, |went, bit| went | 1 << bit);
+        let went = pages_where(BLOCK_PAGES, |bit| {
+            pages >> bit & 1 == 1 && self.table.state(first + bit) != State::Resident
+        });
         self.queues.evicted(leaving.block, went, unchanged.min(went.count_ones()), self.limits.total);
         self.stats.add(Stat::Evicted, u64::from(moved));
         self.tier.note_evicted(moved);
@@ -253,10 +253,9 @@ impl Engine {
         let count = pages.len();
         let arrived = self.page_map.present(self.frames.address(first_frame), count)?;
         // Of the pages believed to be in place, those that did not come.
-        let missing = (0..count)
-            .filter(|&index| arrived >> index & 1 == 0)
-            .filter(|&index| self.table.state(pages.start + index as u32) == State::Resident)
-            .fold(0u64, |missing, index| missing | 1 << index);
+        let missing = pages_where(count as u32, |index| {
+            arrived >> index & 1 == 0 && self.table.state(pages.start + index) == State::Resident
+        });
         // That costs as much as two pages take otherwise, and mostly all came.
         let stayed = if missing == 0 { 0 } else { self.page_map.present(address, count)? };
         let (mut all, mut shared) = (Came::default(), 0);
