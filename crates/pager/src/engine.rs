@@ -140,10 +140,10 @@ pub enum EngineError {
     },
 }
 
-/// So many threads are served with what was read before new faults are looked at: those of the first ones
-/// then reach the drive while the others are served. Drives that tell of many reads at once would be idle
-/// until all are.
-const SERVED_AT_ONCE: u32 = 2;
+/// For so many reads under way at a time, one thread more is served before new faults are looked at: up to
+/// so many.
+const READS_FOR_ONE: usize = 8;
+const SERVED_MOST: usize = 4;
 
 /// How DRAM is divided, in pages.
 #[derive(Debug, Clone, Copy)]
@@ -443,7 +443,7 @@ impl Engine {
         // A thread that was woken on this processor goes first.
         let others_had_their_turn = self.idle.is_some() || self.spin.is_zero();
         if is_short || (!busy && others_had_their_turn) {
-            busy |= self.make_room()? || self.look_for_accesses();
+            busy |= self.make_room(is_short)? || self.look_for_accesses();
         }
         busy |= !self.parked.is_empty();
         if busy {
@@ -459,7 +459,8 @@ impl Engine {
     /// True when there was something.
     fn reap(&mut self) -> bool {
         let (mut any, mut served) = (false, 0);
-        while served < SERVED_AT_ONCE
+        let most = self.served_at_once();
+        while served < most
             && let Some(done) = self.io.next_done()
         {
             any = true;
@@ -482,6 +483,13 @@ impl Engine {
             }
         }
         any
+    }
+
+    /// So many threads are served with what was read before new faults are looked at: those of the first ones
+    /// then reach the drive while the others are served. Drives that tell of many reads at once would be idle
+    /// until all are. To look takes time as well, so it is done after each thread only where few wait.
+    fn served_at_once(&self) -> u32 {
+        (self.free_landing.most_used() / READS_FOR_ONE).clamp(1, SERVED_MOST) as u32
     }
 
     /// DRAM for pages in place, in staging and compressed, and for what children brought back, in pages.

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// Pages that are moved at a time. For each run of them the other processors are interrupted, and who faults
 /// meanwhile waits for all.
 const PIECE_PAGES: u32 = if cfg!(test) { 1 } else { 8 };
+/// So many pieces are moved in one go while room is short. The threads that run soon meet pages that are away,
+/// and once all of them wait, no processor has to be interrupted for the runs that are yet to go.
+pub(super) const PIECES_IN_ONE_GO: usize = if cfg!(test) { 2 } else { 8 };
 /// Pages of a block that refuse to move before the rest of it is left for later.
 const STUCK_MAX: u32 = 8;
 /// What was put in place is left there this long: the thread that waits for it needs a moment to wake, and
@@ -63,20 +66,31 @@ enum Next {
 }
 
 impl Engine {
-    /// A bounded piece of the work that keeps memory free. True when there is more to do at once.
-    pub(super) fn make_room(&mut self) -> Result<bool, Errno> {
+    /// A bounded piece of the work that keeps memory free; several while room is short. True when there is
+    /// more to do at once.
+    pub(super) fn make_room(&mut self, is_short: bool) -> Result<bool, Errno> {
         let (started, mut more, mut tried) = (Instant::now(), false, false);
+        let pieces = if is_short { PIECES_IN_ONE_GO } else { 1 };
         self.pool.set_limit(self.tier.share(&self.pool, &self.limits));
         if self.held() + self.limits.reserve > self.limits.total {
             tried = true;
-            more |= self.compress_some();
+            // Interrupts nobody, so it comes first: meanwhile more of the threads come to wait.
+            more |= (0..pieces).take_while(|_| self.compress_some()).count() > 0;
             more |= self.release()?;
         }
-        let hard = self.queues.resident() + self.pool.pages();
-        if hard + self.limits.soft + self.limits.reserve > self.limits.total || self.leaving.is_some() {
+        let (before, mut some) = (self.queues.resident(), false);
+        for _ in 0..pieces {
+            if !self.has_to_evict() {
+                break;
+            }
             tried = true;
-            more |= self.evict_some()?;
+            some = self.evict_some(is_short)?;
+            if !some {
+                break;
+            }
         }
+        // A piece that was looked at before its block turned out to stay is no progress.
+        more |= some || self.queues.resident() < before;
         self.tier.note_room(started);
         // The group taken last stays so until it is full.
         if self.leaving.is_none() {
@@ -89,6 +103,11 @@ impl Engine {
             self.stuck = tried && !more && self.free_runs.len() == super::WRITES as usize;
         }
         Ok(more)
+    }
+
+    fn has_to_evict(&self) -> bool {
+        let hard = self.queues.resident() + self.pool.pages();
+        hard + self.limits.soft + self.limits.reserve > self.limits.total || self.leaving.is_some()
     }
 
     /// Whether waiting for memory makes sense: something can still be evicted, written or given back.
@@ -119,7 +138,7 @@ impl Engine {
     ///
     /// # Errors
     /// Where the pages are cannot be found out: going on would mean zeroes where their content was.
-    pub(super) fn evict_some(&mut self) -> Result<bool, Errno> {
+    pub(super) fn evict_some(&mut self, is_short: bool) -> Result<bool, Errno> {
         let Some(mut leaving) = self.leaving.take().or_else(|| self.next_to_leave()) else {
             return Ok(false);
         };
@@ -127,9 +146,10 @@ impl Engine {
         let stays = self.is_being_given_up(leaving.block) || self.is_fresh(leaving.block);
         let end = (leaving.block + 1) * BLOCK_PAGES;
         let rest = if stays { end..end } else { leaving.next..end };
-        let Some((address, pages)) = self.space.next_stretch(rest, PIECE_PAGES) else {
+        let Some((address, mut pages)) = self.space.next_stretch(rest, BLOCK_PAGES) else {
             return Ok(self.has_left(&leaving));
         };
+        pages.end = self.end_of_piece(pages.clone(), is_short);
         leaving.next = pages.end;
         let first = leaving.group + pages.start % BLOCK_PAGES;
         let keep = leaving.keep >> (pages.start % BLOCK_PAGES);
@@ -139,6 +159,14 @@ impl Engine {
         leaving.came.unchanged += came.unchanged;
         self.leaving = Some(leaving);
         Ok(true)
+    }
+
+    /// Where a piece of these pages ends: after so many that are in place while room is short, else after as
+    /// many of them all, which is sooner.
+    fn end_of_piece(&self, pages: Range<u32>, is_short: bool) -> u32 {
+        let counts = |page: &u32| !is_short || self.table.state(*page) == State::Resident;
+        let last = pages.clone().filter(counts).nth(PIECE_PAGES as usize - 1);
+        last.map_or(pages.end, |last| last + 1)
     }
 
     /// The block that goes next, with room for it in staging.

@@ -5,7 +5,8 @@
 //! A step is a line in what a failure prints; walks are made again by their seed (`OVERDRIVE_MODEL_SEED`,
 //! `OVERDRIVE_MODEL_WALKS`).
 
-use super::{Config, Engine, Limits, SERVED_AT_ONCE};
+use super::evict::PIECES_IN_ONE_GO;
+use super::{Config, Engine, Limits};
 use crate::platform::Instant;
 use crate::pool::Compress;
 use crate::seal::{KEY_BYTES, Seal};
@@ -228,9 +229,20 @@ fn what_moves_to_where_memory_grew_unseen_stays_when_that_is_told_to_be_gone() {
 }
 
 #[test]
+fn a_thread_of_a_child_that_waits_for_a_page_which_moves_away_finds_that_out() {
+    let mut world = World::new(Scope { children: 1, remap: true, late: true, ..PLAIN });
+    world.store(BASE, 1);
+    [Step::Fork(0, 0), Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
+    let moves = Step::Remap(1, 0, BASE, BASE + 4 * BLOCK_BYTES);
+    let steps = [Step::Touch(1, 1, BASE, None), Step::Turn, moves, Step::Tell(1, 0), Step::Turn];
+    steps.iter().for_each(|step| world.take(step));
+    assert!(kernel(|kernel| kernel.memories[1].waiting.is_empty()));
+    world.settle();
+}
+
+#[test]
 fn new_faults_are_looked_at_before_all_that_was_read_is_served() {
-    let (served, pages) = (SERVED_AT_ONCE as usize, 2 * SERVED_AT_ONCE as u64 + 1);
-    let mut world = World::new(Scope { pages, threads: 2 * served, ..PLAIN });
+    let mut world = World::new(Scope { pages: 3, threads: 2, ..PLAIN });
     // With room for all of them.
     world.engine.limits = Limits { budget: 64, total: 64, soft: 1, reserve: 1, compressed: 0 };
     let addresses: Vec<u64> = world.programs[0].wants.keys().copied().collect();
@@ -242,12 +254,44 @@ fn new_faults_are_looked_at_before_all_that_was_read_is_served() {
     world.take(&Step::Turn);
     addresses[1..].iter().for_each(|_| world.take(&Step::Read(0, true)));
     world.take(&Step::Turn);
-    assert_eq!(waiting(), served, "the others have to wait for the next turn");
-    // One that was served faults again: its read is under way when they are served.
+    assert_eq!(waiting(), 1, "the other has to wait for the next turn");
+    // The one that was served faults again: its read is under way when the other is served.
     [Step::GoOn(0, 0), Step::Touch(0, 0, addresses[0], None), Step::Turn]
         .iter()
         .for_each(|step| world.take(step));
     assert_eq!((waiting(), kernel(|kernel| kernel.reading.len())), (1, 1));
+    world.settle();
+}
+
+#[test]
+fn the_more_is_read_at_a_time_the_more_threads_are_served_between_two_looks() {
+    let mut world = World::new(PLAIN);
+    let mut after = |reads: u32| {
+        (0..reads).for_each(|_| assert!(world.engine.free_landing.take(1, true).is_some()));
+        world.engine.served_at_once()
+    };
+    assert_eq!((after(4), after(12), after(16), after(32)), (1, 2, 4, 4));
+}
+
+#[test]
+fn several_pieces_of_a_block_leave_in_one_go_only_while_room_is_short() {
+    let mut world = World::new(Scope { pages: 4, ..PLAIN });
+    world.engine.limits = Limits { budget: 64, total: 64, soft: 1, reserve: 1, compressed: 0 };
+    let addresses: Vec<u64> = world.programs[0].wants.keys().copied().collect();
+    for &address in &addresses {
+        world.take(&Step::Touch(0, 0, address, Some(1)));
+        [Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
+    }
+    world.engine.limits.total = 1;
+    kernel(|kernel| kernel.time += Duration::from_millis(1));
+    let mut moved_by = |is_short| {
+        let before = world.engine.queues.resident();
+        world.engine.make_room(is_short).unwrap();
+        before - world.engine.queues.resident()
+    };
+    // Two pages a block.
+    assert_eq!(PIECES_IN_ONE_GO, 2);
+    assert_eq!((moved_by(true), moved_by(false), moved_by(false)), (2, 0, 1));
     world.settle();
 }
 
