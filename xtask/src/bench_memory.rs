@@ -6,10 +6,10 @@
 //! settings that are changed for that are read first and written back at the end, also after a stop.
 
 mod cells;
+mod disk;
 mod redis;
 mod settings;
 
-use crate::bench_io::scratch::Scratch;
 use anyhow::{Context, Result, bail};
 use cells::{CELLS, Cell};
 use serde_json::Value;
@@ -185,8 +185,9 @@ fn measure(options: &Options, stop: &AtomicBool) -> Result<Vec<Bar>> {
         settings.set_zswap(false)?;
         bars.extend(redis::measure(options, stop)?);
     }
+    // With the same settings.
+    disk::distance(options, &limits)?;
     drop(settings);
-    distance(options, &limits)?;
     Ok(bars)
 }
 
@@ -294,61 +295,6 @@ fn judge_cell(cell: &Cell, swap: &[Sample], side: &Side, other: &[Sample]) -> Ve
     ]
 }
 
-/// Faults a second against the disk's own 4 KiB random reads at the same depth, and its tail beside swap's:
-/// printed, held to nothing. What is asked for beyond it no engine can give here.
-fn distance(options: &Options, cells: &BTreeMap<u32, (&str, [Vec<Sample>; 3])>) -> Result<()> {
-    if cells.is_empty() {
-        return Ok(());
-    }
-    let scratch = Scratch::create(&options.dir, options.set_mib << 20, &AtomicBool::new(false))?;
-    println!("\nthe disk alone, 4 KiB random reads at the same depth, and what was served of them as faults");
-    for (&depth, (name, sides)) in cells {
-        let disk = disk_alone(options, scratch.path(), depth)?;
-        println!(
-            "  {name:<18}{:>8.0} reads/s  p99.9 {:>6.0} us  max {:>6.0} us",
-            disk.faults_per_s,
-            disk.p99_9_ns / 1e3,
-            disk.max_ns / 1e3
-        );
-        for (side, samples) in SIDES.iter().zip(sides) {
-            let of = |figure: fn(&Sample) -> f64| median(samples.iter().map(figure)) / figure(&disk);
-            println!(
-                "    {side:<16}{:>8.2} of them {:>7.1} x its p99.9 {:>4.1} x its max",
-                of(|sample| sample.faults_per_s),
-                of(|sample| sample.p99_9_ns),
-                of(|sample| sample.max_ns)
-            );
-        }
-    }
-    Ok(())
-}
-
-/// The scratch file read for as long as a cell.
-fn disk_alone(options: &Options, path: &Path, depth: u32) -> Result<Sample> {
-    let runtime = format!("{}s", options.runtime_s);
-    let mut command = Command::new(&options.overdrive);
-    command.arg("run").arg(path).args(["--rw", "randread", "--bs", "4k", "--runtime"]).arg(runtime);
-    let output = command.args(["--json", "--iodepth"]).arg(depth.to_string()).output();
-    let record = serde_json::from_slice(&output.context("overdrive run")?.stdout);
-    disk_sample(&record.context("overdrive run: not JSON")?)
-        .context("overdrive run: no figures in its record")
-}
-
-fn disk_sample(record: &Value) -> Option<Sample> {
-    let outcome = record.pointer("/workloads/0/outcome")?;
-    let latency = outcome.pointer("/read/latency")?;
-    let percentiles = latency["percentiles"].as_array()?;
-    let p99_9 = percentiles.iter().find(|one| one["percentile"] == 99.9)?;
-    let iops = outcome["iops"].as_f64()?;
-    Some(Sample {
-        pages_per_s: iops,
-        faults_per_s: iops,
-        // Below a thousand reads there is only a bound.
-        p99_9_ns: p99_9["value_ns"].as_f64().or_else(|| p99_9["at_least_ns"].as_f64())?,
-        max_ns: latency["max_ns"].as_f64()?,
-    })
-}
-
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -393,22 +339,6 @@ mod tests {
             judge_cell(&CELLS[0], &swap, &BACKEND_SWAP, &extend)[0].line(),
             "bar memory-uniform-writes-1-swap-backend-pages-per-s-vs-swap 1.300 >= 1.20 ok"
         );
-    }
-
-    #[test]
-    fn the_disk_is_read_from_the_record_of_a_run() {
-        let p99_9 = |value: Value| {
-            json!([{ "percentile": 50.0, "value_ns": 9 },
-                { "percentile": 99.9, "value_ns": value, "at_least_ns": 70 }])
-        };
-        let record = |percentiles: Value| {
-            let latency = json!({ "max_ns": 80, "percentiles": percentiles });
-            json!({ "workloads": [{ "outcome": { "iops": 5.0, "read": { "latency": latency } } }] })
-        };
-        let sample = |p99_9_ns: f64| Sample { pages_per_s: 5.0, faults_per_s: 5.0, p99_9_ns, max_ns: 80.0 };
-        assert_eq!(disk_sample(&record(p99_9(json!(60)))), Some(sample(60.0)));
-        assert_eq!(disk_sample(&record(p99_9(Value::Null))), Some(sample(70.0)), "few reads");
-        assert_eq!(disk_sample(&record(json!([]))), None);
     }
 
     #[test]

@@ -15,8 +15,8 @@ use std::time::Duration;
 /// Pages that are moved at a time. For each run of them the other processors are interrupted, and who faults
 /// meanwhile waits for all.
 const PIECE_PAGES: u32 = if cfg!(test) { 1 } else { 8 };
-/// So many pieces are moved in one go while room is short. The threads that run soon meet pages that are away,
-/// and once all of them wait, no processor has to be interrupted for the runs that are yet to go.
+/// So many pieces are moved in one go while room is short. The threads that run soon meet pages that are
+/// away, and once all of them wait, no processor has to be interrupted for the runs that are yet to go.
 pub(super) const PIECES_IN_ONE_GO: usize = if cfg!(test) { 2 } else { 8 };
 /// Pages of a block that refuse to move before the rest of it is left for later.
 const STUCK_MAX: u32 = 8;
