@@ -8,7 +8,7 @@ use crate::stats::Stat;
 use crate::table::{State, Table, mark_of};
 use overdrive_sys::uffd::PAGE;
 
-/// Pages compressed in one go: faults wait no longer than this takes.
+/// Pages compressed at a time: faults wait for these, or for a few times as many while room is short.
 const AT_ONCE: usize = 8;
 /// As long as so many frames wait to be written, no more are added to them.
 const WAITING_MAX: usize = 2 * SEGMENT_SLOTS as usize;

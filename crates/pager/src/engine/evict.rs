@@ -18,6 +18,8 @@ const PIECE_PAGES: u32 = if cfg!(test) { 1 } else { 8 };
 /// So many pieces are moved in one go while room is short. The threads that run soon meet pages that are
 /// away, and once all of them wait, no processor has to be interrupted for the runs that are yet to go.
 pub(super) const PIECES_IN_ONE_GO: usize = if cfg!(test) { 2 } else { 8 };
+/// What was moved before is compressed in one go for at most so long: Zstandard takes its time.
+const COMPRESSED_FOR: Duration = Duration::from_micros(150);
 /// Pages of a block that refuse to move before the rest of it is left for later.
 const STUCK_MAX: u32 = 8;
 /// What was put in place is left there this long: the thread that waits for it needs a moment to wake, and
@@ -38,6 +40,8 @@ pub(super) struct Leaving {
     next: u32,
     /// Pages that stay as they are in use, a bit each.
     keep: u64,
+    /// The last piece did not come whole, as an event waits to be read first.
+    waits: bool,
     came: Came,
 }
 
@@ -75,7 +79,8 @@ impl Engine {
         if self.held() + self.limits.reserve > self.limits.total {
             tried = true;
             // Interrupts nobody, so it comes first: meanwhile more of the threads come to wait.
-            more |= (0..pieces).take_while(|_| self.compress_some()).count() > 0;
+            let goes_on = |_: &usize| started.elapsed() < COMPRESSED_FOR && self.compress_some();
+            more |= (0..pieces).take_while(goes_on).count() > 0;
             more |= self.release()?;
         }
         let (before, mut some) = (self.queues.resident(), false);
@@ -85,7 +90,7 @@ impl Engine {
             }
             tried = true;
             some = self.evict_some(is_short)?;
-            if !some {
+            if !some || self.leaving.is_some_and(|leaving| leaving.waits) {
                 break;
             }
         }
@@ -153,7 +158,7 @@ impl Engine {
         leaving.next = pages.end;
         let first = leaving.group + pages.start % BLOCK_PAGES;
         let keep = leaving.keep >> (pages.start % BLOCK_PAGES);
-        self.move_out(address, first, pages.len() as u32, keep);
+        leaving.waits = !self.move_out(address, first, pages.len() as u32, keep);
         let came = self.sort_out(address, first, pages, keep)?;
         leaving.came.pages |= came.pages;
         leaving.came.unchanged += came.unchanged;
@@ -183,7 +188,7 @@ impl Engine {
         let group = self.staging.take()?;
         self.staging.hold(group);
         let keep = self.pages_in_use(block);
-        Some(Leaving { block, group, next: block * BLOCK_PAGES, keep, came: Came::default() })
+        Some(Leaving { block, group, next: block * BLOCK_PAGES, keep, waits: false, came: Came::default() })
     }
 
     /// A block is away, as far as it could be taken. True when that made progress.
@@ -229,7 +234,8 @@ impl Engine {
     }
 
     /// Moves what is there into frames, but for what cannot be moved and for the pages to `keep`, a bit each.
-    fn move_out(&mut self, address: u64, frame: u32, pages: u32, keep: u64) {
+    /// False when it broke off, as an event waits to be read: the block may be gone.
+    fn move_out(&mut self, address: u64, frame: u32, pages: u32, keep: u64) -> bool {
         let (length, target) = (u64::from(pages) * PAGE, self.frames.address(frame));
         let (mut done, mut stuck, mut piece) = (0, 0, length);
         while done < length && stuck < STUCK_MAX {
@@ -251,8 +257,7 @@ impl Engine {
                     done += moved;
                     piece *= 2;
                 }
-                // An event waits to be read: the block may be gone. What was moved is sorted out.
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => return false,
                 // Memory of two kinds, one of which may be taken: the border is found by halving.
                 Err(Errno::INVAL) if piece > PAGE => piece = (piece / PAGE / 2) * PAGE,
                 // Locked or read-only: this one stays.
@@ -268,6 +273,7 @@ impl Engine {
                 }
             }
         }
+        true
     }
 
     /// Finds out which pages came, and what has to be done with each.
