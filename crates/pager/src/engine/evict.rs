@@ -41,7 +41,7 @@ pub(super) struct Leaving {
     /// Pages that stay as they are in use, a bit each.
     keep: u64,
     /// The last piece did not come whole, as an event waits to be read first.
-    waits: bool,
+    pub(super) waits: bool,
     came: Came,
 }
 

@@ -5,6 +5,7 @@
 //! A step is a line in what a failure prints; walks are made again by their seed (`OVERDRIVE_MODEL_SEED`,
 //! `OVERDRIVE_MODEL_WALKS`).
 
+use super::changes::Followed;
 use super::evict::PIECES_IN_ONE_GO;
 use super::{Config, Engine, Limits};
 use crate::platform::Instant;
@@ -273,9 +274,9 @@ fn the_more_is_read_at_a_time_the_more_threads_are_served_between_two_looks() {
     assert_eq!((after(4), after(12), after(16), after(32)), (1, 2, 4, 4));
 }
 
-#[test]
-fn several_pieces_of_a_block_leave_in_one_go_only_while_room_is_short() {
-    let mut world = World::new(Scope { pages: 4, ..PLAIN });
+/// Four pages in place, two a block, in an engine that has to make room.
+fn world_short_of_room(scope: Scope) -> World {
+    let mut world = World::new(Scope { pages: 4, ..scope });
     world.engine.limits = Limits { budget: 64, total: 64, soft: 1, reserve: 1, compressed: 0 };
     let addresses: Vec<u64> = world.programs[0].wants.keys().copied().collect();
     for &address in &addresses {
@@ -284,14 +285,34 @@ fn several_pieces_of_a_block_leave_in_one_go_only_while_room_is_short() {
     }
     world.engine.limits.total = 1;
     kernel(|kernel| kernel.time += Duration::from_millis(1));
+    world
+}
+
+#[test]
+fn several_pieces_of_a_block_leave_in_one_go_only_while_room_is_short() {
+    let mut world = world_short_of_room(PLAIN);
     let mut moved_by = |is_short| {
         let before = world.engine.queues.resident();
         world.engine.make_room(is_short).unwrap();
         before - world.engine.queues.resident()
     };
-    // Two pages a block.
     assert_eq!(PIECES_IN_ONE_GO, 2);
     assert_eq!((moved_by(true), moved_by(false), moved_by(false)), (2, 0, 1));
+    world.settle();
+}
+
+#[test]
+fn a_go_ends_where_an_event_waits_to_be_read() {
+    let mut world = world_short_of_room(Scope { remove: true, ..PLAIN });
+    let last = *world.programs[0].wants.keys().last().unwrap();
+    world.take(&Step::Remove(0, 0, last));
+    world.engine.make_room(true).unwrap();
+    assert_eq!(world.engine.queues.resident(), 4);
+    assert!(world.engine.leaving.is_some_and(|leaving| leaving.waits));
+    world.engine.read_messages().unwrap();
+    world.take(&Step::GoOn(0, 0));
+    world.engine.make_room(false).unwrap();
+    assert_eq!(world.engine.queues.resident(), 3, "the block's other page was not passed over");
     world.settle();
 }
 
