@@ -140,9 +140,9 @@ pub enum EngineError {
     },
 }
 
-/// For so many reads under way at a time, one thread more is served before new faults are looked at: up to
-/// so many.
+/// For each so many reads under way at a time, one thread is served between two looks at new faults.
 const READS_FOR_ONE: usize = 8;
+/// The most threads served between two looks.
 const SERVED_MOST: usize = 4;
 
 /// How DRAM is divided, in pages.

@@ -36,17 +36,17 @@ pub(super) fn distance(options: &Options, cells: &BTreeMap<u32, (&str, [Vec<Samp
             alone.p99_9_ns / 1e3,
             alone.max_ns / 1e3
         );
-        let swap = median(sides[0].iter().map(|sample| sample.faults_per_s));
+        let middle = |side: &[Sample], figure: fn(&Sample) -> f64| median(side.iter().map(figure));
+        let swap = middle(&sides[0], |sample| sample.faults_per_s);
         println!("    beside as many pages written {even:>8.0}, so at most {:.2} x swap", even / swap);
         for (side, samples) in SIDES.iter().zip(sides) {
-            let of = |figure: fn(&Sample) -> f64| median(samples.iter().map(figure)) / figure(&alone);
-            let faults = median(samples.iter().map(|sample| sample.faults_per_s));
+            let faults = middle(samples, |sample| sample.faults_per_s);
             println!(
                 "    {side:<12}{:>5.2}, {:.2} of them {:>7.1} x its p99.9 {:>4.1} x its max",
                 faults / alone.faults_per_s,
                 faults / even,
-                of(|sample| sample.p99_9_ns),
-                of(|sample| sample.max_ns)
+                middle(samples, |sample| sample.p99_9_ns) / alone.p99_9_ns,
+                middle(samples, |sample| sample.max_ns) / alone.max_ns
             );
         }
     }

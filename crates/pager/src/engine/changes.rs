@@ -129,6 +129,11 @@ pub(super) trait Followed {
     /// What is in a range is gone.
     fn leave(&mut self, range: &Range<u64>);
 
+    /// Whoever waits in a range that is no longer there, for its page or for room for it, finds that out.
+    fn wake_all(&self, range: &Range<u64>) {
+        let _ = self.userfault().wake(range.start, range.end - range.start);
+    }
+
     /// Reads what the kernel tells and does it, faults last: answering one before a fork that was read with
     /// it would put a page into the parent that the child is then believed to have. True when there was
     /// something.

@@ -98,6 +98,7 @@ impl Followed for Served<'_> {
                 let (from, to) = (from..from + length, to..to + length);
                 self.vacate(&from, &to)?;
                 self.engine.child_moved(self.child, &from, &to);
+                self.wake_all(&from);
             }
             Message::Fork(descriptor) => return engine.child_forked(child, descriptor),
         }
@@ -437,8 +438,6 @@ impl Engine {
             child.table.set(old, State::Empty, None);
             carried.push((start, state, place, child.table.set_slot(old, 0), child.table.mark(old)));
         }
-        // Whoever waits for a page that is no longer there finds that out.
-        let _ = child.userfault.wake(from.start, from.end - from.start);
         let Some(region) = child.space.add(to.clone()) else { return };
         child.table.grow(child.space.pages_end());
         for (start, state, place, slot, mark) in carried {

@@ -110,6 +110,7 @@ impl Engine {
         Ok(more)
     }
 
+    /// Whether more is in place than leaves room, or a block is on its way out.
     fn has_to_evict(&self) -> bool {
         let hard = self.queues.resident() + self.pool.pages();
         hard + self.limits.soft + self.limits.reserve > self.limits.total || self.leaving.is_some()

@@ -48,7 +48,8 @@ impl Followed for Engine {
             Message::Remap { from, to, length } => {
                 let (from, to) = (from..from + length, to..to + length);
                 self.vacate(&from, &to)?;
-                return self.moved(&from, &to);
+                self.moved(&from, &to)?;
+                self.wake_all(&from);
             }
             Message::Fork(child) => return self.forked(child),
         }
@@ -158,11 +159,6 @@ impl Engine {
         if self.unknown_giving_up.iter().any(is_it) {
             self.note_giving_up(page, now);
         }
-    }
-
-    /// Whoever waits in a range that is no longer there, for its page or for room for it, finds that out.
-    fn wake_all(&self, range: &Range<u64>) {
-        let _ = self.userfault.wake(range.start, range.end - range.start);
     }
 
     /// A fault came from an address of ours that is not known: memory that grew in place.
@@ -329,7 +325,6 @@ impl Engine {
             // It was registered, but moved before it was entered.
             self.note_present(to, region.first);
         }
-        self.wake_all(from);
         self.stats.set(Stat::ManagedBytes, self.space.bytes());
         Ok(())
     }
