@@ -293,6 +293,7 @@ pub struct Engine {
     /// Blocks into which pages were put last, and when.
     fresh: VecDeque<(u32, Instant)>,
     leaving: Option<evict::Leaving>,
+    taken_back: clean::TakenBack,
     /// No block could be moved lately: it is tried again from then on.
     evict_again: Option<Instant>,
     /// The store refused a write: the next one is tried then.
@@ -322,14 +323,13 @@ impl Engine {
     /// # Errors
     /// [`EngineError`] says what is missing.
     pub fn new(config: Config) -> Result<Self, EngineError> {
-        let system = |step| move |errno| EngineError::System { step, errno };
         let limits = Limits::new(config.budget_bytes)?;
         config.stats.set(Stat::BudgetBytes, config.budget_bytes);
         let userfault = userfault_that_moves()?;
         let groups = (limits.total as u32).div_ceil(BLOCK_PAGES).max(4 * RELEASE_GROUPS);
         let (io, slots) = store_for(config.store, config.parts, config.store_bytes, config.seal.is_some())?;
-        let page_map = PageMap::open().map_err(system("/proc/self/pagemap"))?;
-        let pool = Pool::new(limits.budget, config.compress).map_err(system("compressed tier"))?;
+        let page_map = PageMap::open().map_err(failed("/proc/self/pagemap"))?;
+        let pool = Pool::new(limits.budget, config.compress).map_err(failed("compressed tier"))?;
         // Nothing may fail after this: the unmapping of what is registered waits for who reads the messages.
         let frames = frames_for(groups, &userfault)?;
         let blocks = (config.managed_bytes_max / PAGE).div_ceil(u64::from(BLOCK_PAGES)).min(1 << 24) as u32;
@@ -375,6 +375,7 @@ impl Engine {
             leaving: None,
             evict_again: None,
             write_again: None,
+            taken_back: clean::TakenBack::default(),
             no_space: false,
             giving_up: message::GivenUp::default(),
             unknown_giving_up: Vec::new(),
@@ -535,17 +536,20 @@ impl Engine {
     }
 }
 
+fn failed(step: &'static str) -> impl Fn(Errno) -> EngineError {
+    move |errno| EngineError::System { step, errno }
+}
+
 fn store_for(
     store: File,
     parts: Option<Parts>,
     store_bytes: u64,
     keeps_copies: bool,
 ) -> Result<(PageIo, Slots), EngineError> {
-    let system = |step| move |errno| EngineError::System { step, errno };
     let mut io = PageIo::new(store, LANDING_PAGES, READS, WRITES, SEGMENT_SLOTS as usize)
-        .map_err(system("io_uring"))?;
+        .map_err(failed("io_uring"))?;
     if keeps_copies {
-        io.keep_copies(SEGMENT_SLOTS as usize * PAGE as usize).map_err(system("room to encrypt"))?;
+        io.keep_copies(SEGMENT_SLOTS as usize * PAGE as usize).map_err(failed("room to encrypt"))?;
     }
     let most_bytes = parts.as_ref().map_or(store_bytes, |parts| parts.most_bytes().min(store_bytes));
     let segments = segments_in(most_bytes)?;
@@ -561,7 +565,7 @@ fn userfault_that_moves() -> Result<Userfault, EngineError> {
 
 fn frames_for(groups: u32, userfault: &Userfault) -> Result<Frames, EngineError> {
     let frames = Frames::new((groups * BLOCK_PAGES) as usize, userfault);
-    frames.map_err(|errno| EngineError::System { step: "staging area", errno })
+    frames.map_err(failed("staging area"))
 }
 
 /// How many segments fit a store of so many bytes.

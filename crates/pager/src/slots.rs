@@ -129,6 +129,12 @@ impl Slots {
         self.taken
     }
 
+    /// Segments, those that may not be used yet among them.
+    #[must_use]
+    pub fn segments(&self) -> u32 {
+        self.live.len() as u32
+    }
+
     /// Empty segments.
     #[must_use]
     pub fn empty_segments(&self) -> usize {
@@ -221,6 +227,12 @@ impl Slots {
         self.most_holds = most;
     }
 
+    /// Whether children read the slot.
+    #[must_use]
+    pub fn is_held(&self, slot: Slot) -> bool {
+        self.holds[slot as usize] > 0
+    }
+
     /// A child reads the slot no longer.
     pub fn release_hold(&mut self, slot: Slot) {
         self.holds[slot as usize] -= 1;
@@ -245,9 +257,13 @@ impl Slots {
         self.by_live.set(segment, if is_there { live } else { 0 });
     }
 
+    /// Whether slots of the segment are yet to be handed out.
+    fn is_open(&self, segment: u32) -> bool {
+        self.open.is_some_and(|(open, used)| open == segment && used < SEGMENT_SLOTS)
+    }
+
     fn recycle(&mut self, segment: u32) {
-        let is_open = self.open.is_some_and(|(open, used)| open == segment && used < SEGMENT_SLOTS);
-        if self.live[segment as usize] == 0 && self.busy[segment as usize] == 0 && !is_open {
+        if self.live[segment as usize] == 0 && self.busy[segment as usize] == 0 && !self.is_open(segment) {
             if self.open.is_some_and(|(open, _)| open == segment) {
                 self.open = None;
             }
@@ -270,16 +286,15 @@ impl Slots {
 
     /// Segments worth emptying, those that are emptied with the least work first.
     pub fn sparse(&self) -> impl Iterator<Item = u32> + '_ {
-        let open = self.open.map(|(segment, _)| segment);
         let lists = &self.by_live.lists[1..usize::from(WORTH_EMPTYING)];
         let all = lists.iter().flatten().copied();
-        all.filter(move |&segment| Some(segment) != open && self.busy[segment as usize] == 0)
+        all.filter(|&segment| !self.is_open(segment) && self.busy[segment as usize] == 0)
     }
 
-    /// The pages in a segment and their slots.
-    pub fn in_segment(&self, segment: u32) -> impl Iterator<Item = (Slot, u32)> + '_ {
-        let first = segment * SEGMENT_SLOTS;
-        (first..first + SEGMENT_SLOTS).filter_map(|slot| Some((slot, self.owner(slot)?)))
+    /// The slots of a segment.
+    #[must_use]
+    pub fn slots_of(&self, segment: u32) -> std::ops::Range<Slot> {
+        segment * SEGMENT_SLOTS..(segment + 1) * SEGMENT_SLOTS
     }
 }
 
@@ -339,6 +354,7 @@ mod tests {
         let run = slots.take_run(&[3; 64]).unwrap();
         slots.written(run);
         assert!(slots.hold(run) && slots.hold(run));
+        assert!(slots.is_held(run) && !slots.is_held(run + 1));
         (run..run + 64).for_each(|slot| slots.give_up(slot));
         assert_eq!((slots.taken(), slots.empty_segments(), slots.sparse().next()), (1, 1, None));
         slots.release_hold(run);
@@ -364,6 +380,7 @@ mod tests {
         (0..30).for_each(|index| slots.give_up(runs[1] + index));
         (0..10).for_each(|index| slots.give_up(runs[0] + index));
         assert_eq!(slots.sparse().next(), Some(runs[1] / 64));
-        assert_eq!(slots.in_segment(runs[1] / 64).count(), 34);
+        let taken = slots.slots_of(runs[1] / 64).filter_map(|slot| slots.owner(slot));
+        assert_eq!(taken.collect::<Vec<_>>(), [1; 34]);
     }
 }

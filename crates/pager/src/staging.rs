@@ -64,6 +64,12 @@ impl Staging {
         })
     }
 
+    /// How many groups can be taken now.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        self.groups() - self.used
+    }
+
     /// The group taken last is the next again, if it stayed empty. Given back later it would pass for
     /// progress, and who waits for room would wait on.
     pub fn put_back_if_empty(&mut self, frame: u32) {

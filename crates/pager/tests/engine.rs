@@ -7,6 +7,7 @@ use overdrive_base::rng::Rng;
 use overdrive_pager::engine::{Config, Engine, EngineError, StoreFaults};
 use overdrive_pager::pool::Compress;
 use overdrive_pager::seal::{KEY_BYTES, Seal};
+use overdrive_pager::slots::SEGMENT_SLOTS;
 use overdrive_pager::stats::{Stat, Stats};
 use overdrive_sys::page_map::anonymous_pages;
 use overdrive_sys::parts::Parts;
@@ -410,6 +411,43 @@ fn a_small_store_is_cleaned() {
         assert!(stats.get(Stat::Cleaned) > 0);
         assert!(stats.get(Stat::HeldMax) <= BUDGET / PAGE, "{} pages", stats.get(Stat::HeldMax));
         assert_eq!(stats.get(Stat::Lost), 0);
+    });
+}
+
+/// Half of it would be taken by copies of pages that are in DRAM. Several threads want pages faster than
+/// segments are emptied.
+#[test]
+fn a_store_with_little_more_than_what_has_to_be_there_is_emptied_within_the_budget() {
+    const THREADS: usize = 8;
+    let name = "a_store_with_little_more_than_what_has_to_be_there_is_emptied_within_the_budget";
+    // A sixth more, as a segment is worth emptying only when it has an eighth of room.
+    let store = (PAGES as u64 * PAGE - BUDGET) / 6 * 7;
+    under_an_engine(name, store, Compress::Off, None, |region, stats| {
+        fill(region);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                scope.spawn(move || {
+                    let (mut rng, mut versions) = (Rng::new(thread as u64), vec![0; PAGES / THREADS]);
+                    let page = |index: usize| index * THREADS + thread;
+                    for step in 1..6000 {
+                        let index = rng.below(versions.len() as u64) as usize;
+                        check(region, page(index), versions[index]);
+                        // Others are only read.
+                        if !index.is_multiple_of(3) {
+                            versions[index] = step;
+                            region.write(page(index), 0, content(page(index), step));
+                        }
+                    }
+                    for (index, &version) in versions.iter().enumerate() {
+                        check(region, page(index), version);
+                    }
+                });
+            }
+        });
+        assert!(stats.get(Stat::Cleaned) > 0);
+        let most = BUDGET / PAGE + 2 * u64::from(SEGMENT_SLOTS);
+        assert!(stats.get(Stat::HeldMax) <= most, "{} pages, at most {most}", stats.get(Stat::HeldMax));
+        assert_eq!((stats.get(Stat::StoreFull), stats.get(Stat::Lost)), (0, 0));
     });
 }
 

@@ -2,21 +2,37 @@
 //! goes to staging as if it had been evicted just now, and is written elsewhere.
 //!
 //! That is begun while there are still segments to write to, and a little at a time: who waits for a page
-//! goes first. It takes no memory beyond the budget, unless nothing can be written otherwise.
+//! goes first. With nowhere to write to everybody waits for it; then it may take a segment's pages beyond the
+//! budget, and pages in DRAM give up what the store has of them. Only where that gives no room either is the
+//! store full.
 
 use super::load::opened;
-use super::{Engine, Purpose};
+use super::{Engine, Purpose, WRITES};
 use crate::slots::{EMPTY_LEAST, SEGMENT_SLOTS};
 use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
 use crate::table::{State, mark_of};
 use overdrive_sys::uffd::PAGE;
 
-/// Pages read for this at a time, while enough segments are empty and when few are.
+/// Pages read for this at a time, while enough segments are empty, when few are and when none is.
 const AT_EASE: usize = 8;
 const IN_HASTE: usize = 40;
+const IN_NEED: usize = SEGMENT_SLOTS as usize;
 /// Segments looked at in one go: of some all that is left is on its way already.
 const LOOKED_AT: usize = 8;
+/// Segments of which pages in DRAM give up their slots, in one go; and when all were looked at in vain.
+const TAKEN_BACK_AT_ONCE: u32 = 64;
+const TAKEN_BACK_IN_VAIN: u32 = 1;
+/// Groups of frames that are left to this: what is read has to go somewhere, or no segment gets empty.
+pub(super) const GROUPS_FOR_CLEANING: u32 = if cfg!(test) { 1 } else { 8 };
+
+/// Where it was looked for slots of pages in DRAM.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TakenBack {
+    next: u32,
+    /// Segments looked at since one was worth emptying.
+    in_vain: u32,
+}
 
 impl Engine {
     /// Goes on with it where it is time for that.
@@ -28,7 +44,15 @@ impl Engine {
         if empty >= self.slots.empty_wanted() {
             return;
         }
-        let most = if empty < EMPTY_LEAST { IN_HASTE } else { AT_EASE };
+        let is_needed = self.has_nowhere_to_write();
+        if is_needed {
+            self.take_slots_back();
+        }
+        let most = match empty {
+            _ if is_needed => IN_NEED,
+            ..EMPTY_LEAST => IN_HASTE,
+            _ => AT_EASE,
+        };
         let segments: [Option<u32>; LOOKED_AT] = {
             let mut sparse = self.slots.sparse();
             std::array::from_fn(|_| sparse.next())
@@ -53,29 +77,78 @@ impl Engine {
     }
 
     /// Whether what is read will fit the budget. With nowhere to write to it has to be left by a segment's
-    /// pages.
+    /// pages, however much else is held.
     fn has_room_to_clean(&self, reads: usize) -> bool {
-        let beyond = if self.slots.room_for_run() == 0 { u64::from(SEGMENT_SLOTS) } else { 0 };
-        self.held() + (reads as u64) < self.limits.total + beyond
+        self.has_nowhere_to_write() || self.held() + (reads as u64) < self.limits.total
+    }
+
+    /// Pages wait to be written, and no segment has room.
+    fn has_nowhere_to_write(&self) -> bool {
+        !self.dirty.is_empty() && self.slots.room_for_run() == 0
+    }
+
+    /// What has to be written cannot be, and that will not change: no segment has room, will have it when
+    /// writes are over, or can be emptied.
+    pub(super) fn is_store_full(&self) -> bool {
+        self.has_nowhere_to_write() && self.free_runs.len() == WRITES as usize && !self.can_empty_segments()
+    }
+
+    /// Nothing can be written before a segment is emptied, and one will be.
+    pub(super) fn waits_for_segment(&self) -> bool {
+        self.has_nowhere_to_write() && self.can_empty_segments()
+    }
+
+    fn can_empty_segments(&self) -> bool {
+        let is_known = self.slots.sparse().next().is_some() || self.being_cleaned() > 0;
+        (is_known || self.takes_slots_back()) && self.staging.free() > 0
+    }
+
+    /// Pages that are in DRAM are about to give up their slots, as nothing else gives room.
+    pub(super) fn takes_slots_back(&self) -> bool {
+        let is_over = self.taken_back.in_vain >= self.slots.segments();
+        !is_over && self.has_nowhere_to_write() && self.slots.sparse().next().is_none()
+    }
+
+    /// They do so, segment by segment, until one is worth emptying.
+    fn take_slots_back(&mut self) {
+        if self.slots.sparse().next().is_some() {
+            self.taken_back.in_vain = 0;
+            return;
+        }
+        let segments = self.slots.segments();
+        let most = if self.takes_slots_back() { TAKEN_BACK_AT_ONCE } else { TAKEN_BACK_IN_VAIN };
+        for _ in 0..most.min(segments) {
+            let segment = self.taken_back.next;
+            self.taken_back.next = (segment + 1) % segments;
+            self.taken_back.in_vain = (self.taken_back.in_vain + 1).min(segments);
+            for slot in self.slots.slots_of(segment) {
+                // What a child reads stays on the store.
+                if let Some(page) = self.slots.owner(slot)
+                    && !self.slots.is_held(slot)
+                    && matches!(self.table.state(page), State::Resident | State::Compressed)
+                {
+                    self.table.set_slot(page, 0);
+                    self.slots.give_up(slot);
+                }
+            }
+        }
     }
 
     /// Sees to the pages that a segment has, reading `most` of them. Returns how many.
     fn empty_segment(&mut self, segment: u32, most: usize) -> usize {
-        let mut listed = [(0, 0); SEGMENT_SLOTS as usize];
-        let mut count = 0;
-        for (entry, found) in listed.iter_mut().zip(self.slots.in_segment(segment)) {
-            *entry = found;
-            count += 1;
-        }
-        let mut reads = 0;
-        for &(slot, page) in &listed[..count] {
+        let (mut reads, is_needed) = (0, self.has_nowhere_to_write());
+        for slot in self.slots.slots_of(segment) {
+            let Some(page) = self.slots.owner(slot) else { continue };
+            if is_needed {
+                self.give_back_unused(page);
+            }
             match self.table.state(page) {
                 State::Resident | State::Compressed => {
                     self.table.set_slot(page, 0);
                     self.slots.give_up(slot);
                 }
                 State::Staged => self.write_once_more(page),
-                State::Stored if reads == most || !self.free_landing.has_spare() => break,
+                State::Stored if reads == most || !(is_needed || self.free_landing.has_spare()) => break,
                 State::Stored => reads += usize::from(self.start_load(page..page + 1, Purpose::Cleaning)),
                 _ => {}
             }
@@ -98,7 +171,9 @@ impl Engine {
     /// What was read goes to staging, many pages at a time: they take a group of frames.
     fn stage_cleaned(&mut self) {
         let landed = self.landed.iter().filter(|&&slot| self.is_cleaned(slot)).count();
-        if landed == 0 || landed < AT_EASE && landed < self.being_cleaned() {
+        // Groups of frames are few when nothing can be written.
+        let enough = if self.has_nowhere_to_write() { IN_NEED } else { AT_EASE };
+        if landed == 0 || landed < enough && landed < self.being_cleaned() {
             return;
         }
         let Some(group) = self.staging.take() else { return };

@@ -49,7 +49,7 @@ impl Engine {
             return false;
         }
         let oldest = self.pool.oldest(BLOCK_PAGES as usize);
-        let group = if oldest.is_empty() { None } else { self.staging.take() };
+        let group = if oldest.is_empty() { None } else { self.take_group() };
         let Some(group) = group else { return false };
         let (mut any, mut page_bytes) = (false, [0; PAGE as usize]);
         for (frame, (cell, page)) in (group..).zip(oldest) {

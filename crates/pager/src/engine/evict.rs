@@ -2,6 +2,7 @@
 
 use super::agent::Errand;
 use super::changes::Followed;
+use super::clean::GROUPS_FOR_CLEANING;
 use super::{Engine, RELEASE_GROUPS, TICK};
 use crate::platform::Instant;
 use crate::space::{BLOCK_PAGES, pages_where};
@@ -102,10 +103,12 @@ impl Engine {
             more |= self.spill();
         }
         self.start_writes()?;
+        more |= self.takes_slots_back();
         // In the middle of a block of which nothing moved yet, neither is known.
         let undecided = self.leaving.is_some_and(|leaving| leaving.begins());
         if !undecided {
-            self.stuck = tried && !more && self.free_runs.len() == super::WRITES as usize;
+            self.stuck =
+                tried && !more && self.free_runs.len() == super::WRITES as usize && !self.waits_for_segment();
         }
         Ok(more)
     }
@@ -118,7 +121,7 @@ impl Engine {
 
     /// Whether waiting for memory makes sense: something can still be evicted, written or given back.
     pub(super) fn can_make_room(&self) -> bool {
-        (!self.stuck || self.paced) && !self.slots_are_exhausted()
+        (!self.stuck || self.paced) && !self.is_store_full()
     }
 
     /// Gives the oldest frames back, those whose pages are all safe.
@@ -186,10 +189,15 @@ impl Engine {
             self.note_unmovable(0);
             return None;
         }
-        let group = self.staging.take()?;
+        let group = self.take_group()?;
         self.staging.hold(group);
         let keep = self.pages_in_use(block);
         Some(Leaving { block, group, next: block * BLOCK_PAGES, keep, waits: false, came: Came::default() })
+    }
+
+    /// Frames for pages that leave, but for the last ones, by which alone room can be gained.
+    pub(super) fn take_group(&mut self) -> Option<u32> {
+        if self.staging.free() > GROUPS_FOR_CLEANING { self.staging.take() } else { None }
     }
 
     /// A block is away, as far as it could be taken. True when that made progress.

@@ -133,6 +133,18 @@ impl Engine {
         })
     }
 
+    /// What was read ahead with this page and not used goes back to being on the store.
+    pub(super) fn give_back_unused(&mut self, page: u32) {
+        let landed = self.landed.iter().position(|&slot| {
+            self.table.state(page) == State::Loading
+                && self.table.place(page) == Some(slot)
+                && self.loads[slot as usize].as_ref().is_some_and(|load| load.purpose == Purpose::Ahead)
+        });
+        if let Some(slot) = landed.and_then(|index| self.landed.remove(index)) {
+            self.give_back(slot);
+        }
+    }
+
     fn give_back(&mut self, slot: u32) {
         if let Some(load) = self.loads[slot as usize].take() {
             if load.purpose == Purpose::Ahead {

@@ -7,7 +7,7 @@
 
 use super::changes::Followed;
 use super::evict::PIECES_IN_ONE_GO;
-use super::{Config, Engine, Limits};
+use super::{Config, Engine, Limits, Purpose};
 use crate::platform::Instant;
 use crate::pool::Compress;
 use crate::seal::{KEY_BYTES, Seal};
@@ -67,6 +67,8 @@ struct Scope {
     seal: bool,
     /// Whether the store is to be had in parts.
     parts: bool,
+    /// Whether the store has one segment only, which is nearly used up.
+    tight: bool,
     /// How many children may read one page; what others miss is lost to them. 0 for as many as there are.
     holds: u16,
 }
@@ -89,6 +91,7 @@ const PLAIN: Scope = Scope {
     pages_in_use: false,
     seal: false,
     parts: false,
+    tight: false,
     holds: 0,
 };
 
@@ -184,6 +187,15 @@ fn every_order_with_a_store_in_parts() {
 }
 
 #[test]
+fn every_order_with_a_store_that_has_to_be_emptied() {
+    let scope = Scope { tight: true, ..PLAIN };
+    explore("two pages", Scope { threads: 2, failures: 1, ..scope }, 6_000);
+    explore("three pages", Scope { pages: 3, remove: true, ..scope }, 6_000);
+    explore("a child", Scope { children: 1, ..scope }, 4_000);
+    explore("compressed", Scope { compress: Compress::Auto, ..scope }, 4_000);
+}
+
+#[test]
 fn every_order_with_an_encrypted_store() {
     let scope = Scope { seal: true, ..PLAIN };
     explore("failures", Scope { pages: 1, failures: 2, ..scope }, 2_000);
@@ -274,6 +286,36 @@ fn the_more_is_read_at_a_time_the_more_threads_are_served_between_two_looks() {
     assert_eq!((after(4), after(12), after(16), after(32)), (1, 2, 4, 4));
 }
 
+#[test]
+fn what_was_read_ahead_in_vain_does_not_keep_a_segment_from_being_emptied() {
+    let mut world = World::new(Scope { pages: 3, tight: true, ..PLAIN });
+    world.store(BASE, 1);
+    let page = world.engine.space.page(BASE).unwrap();
+    assert!(world.engine.start_load(page..page + 1, Purpose::Ahead));
+    world.engine.io.submit(None).unwrap();
+    world.take(&Step::Read(0, true));
+    world.take(&Step::Touch(0, 0, BASE + BLOCK_BYTES, Some(7)));
+    [Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
+    assert_eq!(world.engine.table.state(page), State::Loading, "it waits to be used");
+    // The other page has to go, and there is no room for it.
+    world.use_up(1);
+    world.engine.limits.total = 1;
+    kernel(|kernel| kernel.time += Duration::from_millis(1));
+    let make_room = |world: &mut World| {
+        world.engine.make_room(true).unwrap();
+        assert!(world.engine.can_make_room(), "there is one page to be written elsewhere");
+    };
+    (0..3).for_each(|_| make_room(&mut world));
+    assert_eq!((world.engine.dirty.len(), world.engine.slots.room_for_run()), (1, 0));
+    world.engine.io.submit(None).unwrap();
+    world.take(&Step::Read(0, true));
+    world.engine.reap();
+    make_room(&mut world);
+    assert_eq!(world.engine.table.state(page), State::Staged);
+    assert_eq!((world.engine.slots.taken(), world.engine.slots.room_for_run()), (2, SEGMENT_SLOTS - 2));
+    world.settle();
+}
+
 /// Four pages in place, two a block, in an engine that has to make room.
 fn world_short_of_room(scope: Scope) -> World {
     let mut world = World::new(Scope { pages: 4, ..scope });
@@ -342,6 +384,7 @@ fn long_walks() {
             pages_in_use: seed % 4 == 0,
             seal: seed % 8 >= 4,
             parts: seed % 3 == 0,
+            tight: seed % 3 == 2,
             holds: u16::from(seed % 9 == 5),
         };
         // A thread's block does not move.

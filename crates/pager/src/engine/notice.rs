@@ -171,7 +171,7 @@ impl Engine {
 
     /// Tells when the program is above its budget because nothing more fits the store.
     pub(super) fn look_whether_full(&mut self) {
-        if (self.slots_are_exhausted() || self.no_space) && self.held() > self.limits.total {
+        if (self.is_store_full() || self.no_space) && self.held() > self.limits.total {
             self.stats.add(Stat::StoreFull, 1);
             self.notices.tell_once(&Notice::StoreFull);
         }

@@ -151,7 +151,7 @@ impl Engine {
     /// elsewhere.
     fn look_whether_above(&mut self, takeover: &mut Takeover, held: u64, unmanaged: u64) {
         let budget = takeover.budget_pages;
-        if held <= budget + budget / 32 || self.slots_are_exhausted() || self.no_space || self.paced {
+        if held <= budget + budget / 32 || self.is_store_full() || self.no_space || self.paced {
             takeover.above = None;
             return;
         }

@@ -125,11 +125,6 @@ impl Engine {
         !paced
     }
 
-    /// No segment is empty, and none can be emptied.
-    pub(super) fn slots_are_exhausted(&self) -> bool {
-        self.slots.room_for_run() == 0 && self.free_runs.len() == super::WRITES as usize
-    }
-
     /// Takes another part of a store that others use too, when room runs short and cannot be gained.
     fn lease(&mut self) {
         let is_short = self.slots.empty_segments() < EMPTY_LEAST && !self.dirty.is_empty();

@@ -121,6 +121,9 @@ impl World {
             engine.slots = Slots::without_room(4);
             engine.io.parts = vec![2 * SEGMENT..4 * SEGMENT, 0..2 * SEGMENT];
         }
+        if scope.tight {
+            engine.slots = Slots::new(2);
+        }
         if scope.holds > 0 {
             engine.slots.set_most_holds(scope.holds);
             engine.pool.set_most_holds(scope.holds);
@@ -128,6 +131,9 @@ impl World {
         let threads = vec![Doing::Nothing; scope.threads];
         let programs = vec![Program { wants, threads, runs: true, ..Program::default() }];
         let mut world = Self { engine, scope, programs, failures: 0, passes: 0, story: String::new() };
+        if scope.tight {
+            world.use_up(SEGMENT_SLOTS - 2);
+        }
         world.adopt();
         world
     }
@@ -151,6 +157,15 @@ impl World {
         engine.table.set(page, State::Stored, None);
         kernel(|kernel| kernel.store.insert(u64::from(slot) * PAGE, content));
         self.programs[0].wants.insert(address, Want::Exactly(content));
+    }
+
+    /// So many slots of the open segment are used up for nothing.
+    pub(super) fn use_up(&mut self, slots: u32) {
+        for _ in 0..slots {
+            let slot = self.engine.slots.take_run(&[0]).expect("an open segment");
+            self.engine.slots.give_up(slot);
+            self.engine.slots.written(slot);
+        }
     }
 
     /// A number for the whole state: equal states behave alike.
@@ -186,6 +201,7 @@ impl World {
                 &engine.free_landing,
                 engine.stuck,
                 engine.leaving,
+                engine.taken_back,
                 engine.kept_words.addresses()
             ),
             engine
