@@ -24,7 +24,10 @@ pub enum Notice {
         failure: ReadFailure,
     },
     /// Nothing more can be evicted: the program goes on above its budget.
-    StoreFull,
+    StoreFull {
+        /// Because its file system has no room.
+        no_space: bool,
+    },
     /// The day's share of writes is used up.
     WritesPaced,
     /// More than the budget cannot be evicted.
@@ -84,10 +87,13 @@ impl fmt::Display for Notice {
                 f,
                 "the page at {address:#x} is lost: the store at offset {offset} {failure}; touching it raises SIGBUS"
             ),
-            Self::StoreFull => {
-                f.write_str(
-                    "the store is full: the program goes on above its budget; wanted more room there (--store PATH:SIZE)",
-                )
+            Self::StoreFull { no_space } => {
+                let (full, wanted) = if *no_space {
+                    ("the file system of the store", "free space there, or another --store")
+                } else {
+                    ("the store", "more room there (--store PATH:SIZE)")
+                };
+                write!(f, "{full} is full: the program goes on above its budget; wanted {wanted}")
             }
             Self::TooSmall { budget_bytes, stuck_bytes } => write!(
                 f,
@@ -144,7 +150,7 @@ impl Notices {
     pub(super) fn tell_once(&mut self, notice: &Notice) {
         let index = match notice {
             Notice::Lost { .. } => return self.tell(notice),
-            Notice::StoreFull => 0,
+            Notice::StoreFull { .. } => 0,
             Notice::WritesPaced => 1,
             Notice::TooSmall { .. } => 2,
             Notice::ChildAbove { .. } => 3,
@@ -173,7 +179,7 @@ impl Engine {
     pub(super) fn look_whether_full(&mut self) {
         if (self.is_store_full() || self.no_space) && self.held() > self.limits.total {
             self.stats.add(Stat::StoreFull, 1);
-            self.notices.tell_once(&Notice::StoreFull);
+            self.notices.tell_once(&Notice::StoreFull { no_space: self.no_space });
         }
     }
 }
@@ -188,6 +194,15 @@ mod tests {
         assert!(line.contains("of 32 MiB") && line.contains("50 MiB cannot"), "{line}");
         assert!(line.ends_with("at least 80 MiB"), "{line}");
         assert!((1..500).all(|mib| wanted_bytes(mib * MIB) >= (mib + 8) * MIB));
+    }
+
+    #[test]
+    fn what_is_full_is_named() {
+        let line = |no_space| Notice::StoreFull { no_space }.to_string();
+        assert!(line(false).starts_with("the store is full") && line(false).contains("PATH:SIZE"));
+        assert!(
+            line(true).starts_with("the file system of the store is full") && line(true).contains("free")
+        );
     }
 
     #[test]
