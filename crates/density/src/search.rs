@@ -1,5 +1,5 @@
-//! The largest number that holds, by doubling and bisection. It decides what to try next and tries nothing
-//! itself.
+//! The largest number that holds, by steps that double and bisection. It decides what to try next and tries
+//! nothing itself.
 
 /// What was learnt so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,6 +7,8 @@ pub struct Search {
     max: u32,
     /// What is tried first.
     first: u32,
+    /// How much more is tried when a number held and none has failed.
+    step: u32,
     holds: u32,
     fails: Option<u32>,
 }
@@ -18,11 +20,13 @@ impl Search {
         Self::from(1, max)
     }
 
-    /// The same, but `first` is tried first: a guess that is right saves the way to it.
+    /// The same, but `first` is tried first: a guess that is right saves the way to it. What is tried then is
+    /// near it, as numbers far beyond the edge take longest to try.
     #[must_use]
     pub fn from(first: u32, max: u32) -> Self {
         let max = max.max(1);
-        Self { max, first: first.clamp(1, max), holds: 0, fails: None }
+        let first = first.clamp(1, max);
+        Self { max, first, step: (first / 8).max(1), holds: 0, fails: None }
     }
 
     /// What to try next; none when the edge is found.
@@ -31,7 +35,7 @@ impl Search {
         match self.fails {
             None if self.holds >= self.max => None,
             None if self.holds == 0 => Some(self.first),
-            None => Some(self.holds.saturating_mul(2).min(self.max)),
+            None => Some(self.holds.saturating_add(self.step).min(self.max)),
             Some(fails) if fails <= self.holds + 1 => None,
             Some(fails) => Some(self.holds + (fails - self.holds) / 2),
         }
@@ -42,6 +46,9 @@ impl Search {
     pub fn learn(&mut self, tried: u32, held: bool) {
         if held {
             self.holds = self.holds.max(tried);
+            if tried > self.first {
+                self.step = self.step.saturating_mul(2);
+            }
         } else {
             self.fails = Some(self.fails.map_or(tried, |fails| fails.min(tried)));
         }
@@ -84,12 +91,15 @@ mod tests {
         assert_eq!(tried, [1, 2, 4, 8, 16, 12, 10, 11]);
         assert_eq!((search.held(), search.failed()), (11, Some(12)));
         assert_eq!(run(0, 100).1, [1]);
-        assert_eq!(run(9, 6), (Search { max: 6, first: 1, holds: 6, fails: None }, vec![1, 2, 4, 6]));
+        let (search, tried) = run(9, 6);
+        assert_eq!((search.held(), search.failed(), tried), (6, None, vec![1, 2, 4, 6]));
     }
 
     #[test]
     fn a_guess_is_tried_first() {
-        assert_eq!(follow(Search::from(8, 100), 11).1, [8, 16, 12, 10, 11]);
+        assert_eq!(follow(Search::from(8, 100), 8).1, [8, 9]);
+        assert_eq!(follow(Search::from(8, 100), 11).1, [8, 9, 11, 15, 13, 12]);
+        assert_eq!(follow(Search::from(40, 100), 52).1, [40, 45, 55, 50, 52, 53]);
         assert_eq!(follow(Search::from(8, 100), 5).1, [8, 4, 6, 5]);
         assert_eq!(follow(Search::from(0, 100), 0).1, [1]);
         assert_eq!(follow(Search::from(50, 6), 9).1, [6]);
@@ -97,10 +107,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_the_edge_in_few_trials(edge in 0u32..5000, max in 1u32..5000) {
-            let (search, tried) = run(edge, max);
-            prop_assert_eq!(search.held(), edge.min(max));
-            prop_assert!(tried.len() <= 2 * (32 - max.leading_zeros()) as usize + 2, "{:?}", tried);
+        fn finds_the_edge_in_few_trials(first in 1u32..5000, edge in 0u32..5000, max in 1u32..5000) {
+            for search in [Search::up_to(max), Search::from(first, max)] {
+                let (search, tried) = follow(search, edge);
+                prop_assert_eq!(search.held(), edge.min(max));
+                prop_assert!(tried.len() <= 2 * (32 - max.leading_zeros()) as usize + 2, "{:?}", tried);
+            }
         }
     }
 }
