@@ -74,11 +74,8 @@ fn reads(options: &Options, path: &Path, depth: u32, written_per_s: f64) -> Resu
     }
     let record: Value = serde_json::from_slice(&output.stdout).context("overdrive run: not JSON")?;
     let written = record.pointer("/workloads/1/outcome/iops").and_then(Value::as_f64);
-    let written = if written_per_s > 0.0 {
-        written.context("overdrive run: no writes in its record")?
-    } else {
-        0.0
-    };
+    let written =
+        if written_per_s > 0.0 { written.context("overdrive run: no writes in its record")? } else { 0.0 };
     let sample = disk_sample(&record).context("overdrive run: no figures in its record")?;
     Ok((sample, written * RUN_PAGES))
 }
