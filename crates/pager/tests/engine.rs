@@ -418,37 +418,46 @@ fn a_small_store_is_cleaned() {
 /// segments are emptied.
 #[test]
 fn a_store_with_little_more_than_what_has_to_be_there_is_emptied_within_the_budget() {
-    const THREADS: usize = 8;
-    let name = "a_store_with_little_more_than_what_has_to_be_there_is_emptied_within_the_budget";
-    // A sixth more, as a segment is worth emptying only when it has an eighth of room.
-    let store = (PAGES as u64 * PAGE - BUDGET) / 6 * 7;
-    under_an_engine(name, store, Compress::Off, None, |region, stats| {
-        fill(region);
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                scope.spawn(move || {
-                    let (mut rng, mut versions) = (Rng::new(thread as u64), vec![0; PAGES / THREADS]);
-                    let page = |index: usize| index * THREADS + thread;
-                    for step in 1..6000 {
-                        let index = rng.below(versions.len() as u64) as usize;
-                        check(region, page(index), versions[index]);
-                        // Others are only read.
-                        if !index.is_multiple_of(3) {
-                            versions[index] = step;
-                            region.write(page(index), 0, content(page(index), step));
-                        }
-                    }
-                    for (index, &version) in versions.iter().enumerate() {
-                        check(region, page(index), version);
-                    }
-                });
-            }
+    // Once as it is, once encrypted.
+    for seal in [None, Some([0x55; KEY_BYTES])] {
+        let change = |config: &mut Config| {
+            // A sixth more, as a segment is worth emptying only when it has an eighth of room.
+            config.store_bytes = (PAGES as u64 * PAGE - BUDGET) / 6 * 7;
+            config.seal = seal.map(|key| Seal::new(&Secret::new(|| key).unwrap()).unwrap());
+        };
+        let name = "a_store_with_little_more_than_what_has_to_be_there_is_emptied_within_the_budget";
+        under(name, change, |region, stats, _| {
+            fill(region);
+            let threads = 8;
+            std::thread::scope(|scope| {
+                for thread in 0..threads {
+                    scope.spawn(move || use_every(region, thread, threads));
+                }
+            });
+            assert!(stats.get(Stat::Cleaned) > 0);
+            let most = BUDGET / PAGE + 2 * u64::from(SEGMENT_SLOTS);
+            assert!(stats.get(Stat::HeldMax) <= most, "{} pages, at most {most}", stats.get(Stat::HeldMax));
+            assert_eq!((stats.get(Stat::StoreFull), stats.get(Stat::Lost)), (0, 0));
         });
-        assert!(stats.get(Stat::Cleaned) > 0);
-        let most = BUDGET / PAGE + 2 * u64::from(SEGMENT_SLOTS);
-        assert!(stats.get(Stat::HeldMax) <= most, "{} pages, at most {most}", stats.get(Stat::HeldMax));
-        assert_eq!((stats.get(Stat::StoreFull), stats.get(Stat::Lost)), (0, 0));
-    });
+    }
+}
+
+/// Reads every `threads`-th page at random, writes to two thirds of them, and checks all in the end.
+fn use_every(region: &Region, thread: usize, threads: usize) {
+    let (mut rng, mut versions) = (Rng::new(thread as u64), vec![0; PAGES / threads]);
+    let page = |index: usize| index * threads + thread;
+    for step in 1..6000 {
+        let index = rng.below(versions.len() as u64) as usize;
+        check(region, page(index), versions[index]);
+        // Others are only read.
+        if !index.is_multiple_of(3) {
+            versions[index] = step;
+            region.write(page(index), 0, content(page(index), step));
+        }
+    }
+    for (index, &version) in versions.iter().enumerate() {
+        check(region, page(index), version);
+    }
 }
 
 #[test]
