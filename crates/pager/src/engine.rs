@@ -524,8 +524,7 @@ impl Engine {
 
     /// The page's content is nowhere any more: it is zeroes from now on.
     fn forget(&mut self, page: u32) {
-        let slot = self.table.set_slot(page, 0);
-        self.slots.give_up(slot);
+        self.leave_slot(page);
         match self.table.state(page) {
             State::Resident => self.queues.gone(page / BLOCK_PAGES),
             State::Empty => {}

@@ -7,7 +7,7 @@
 //! store full.
 
 use super::load::opened;
-use super::{Engine, Purpose, WRITES};
+use super::{Engine, Purpose};
 use crate::slots::{EMPTY_LEAST, SEGMENT_SLOTS};
 use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
@@ -90,17 +90,15 @@ impl Engine {
     /// What has to be written cannot be, and that will not change: no segment has room, will have it when
     /// writes are over, or can be emptied.
     pub(super) fn is_store_full(&self) -> bool {
-        self.has_nowhere_to_write() && self.free_runs.len() == WRITES as usize && !self.can_empty_segments()
+        self.has_nowhere_to_write() && self.writes_nothing() && !self.waits_for_segment()
     }
 
     /// Nothing can be written before a segment is emptied, and one will be.
     pub(super) fn waits_for_segment(&self) -> bool {
-        self.has_nowhere_to_write() && self.can_empty_segments()
-    }
-
-    fn can_empty_segments(&self) -> bool {
-        let is_known = self.slots.sparse().next().is_some() || self.being_cleaned() > 0;
-        (is_known || self.takes_slots_back()) && self.staging.free() > 0
+        let can_be_emptied = || self.slots.sparse().next().is_some() || self.being_cleaned() > 0;
+        self.has_nowhere_to_write()
+            && self.staging.free() > 0
+            && (can_be_emptied() || self.takes_slots_back())
     }
 
     /// Pages that are in DRAM are about to give up their slots, as nothing else gives room.
@@ -127,8 +125,7 @@ impl Engine {
                     && !self.slots.is_held(slot)
                     && matches!(self.table.state(page), State::Resident | State::Compressed)
                 {
-                    self.table.set_slot(page, 0);
-                    self.slots.give_up(slot);
+                    self.leave_slot(page);
                 }
             }
         }
@@ -144,8 +141,7 @@ impl Engine {
             }
             match self.table.state(page) {
                 State::Resident | State::Compressed => {
-                    self.table.set_slot(page, 0);
-                    self.slots.give_up(slot);
+                    self.leave_slot(page);
                 }
                 State::Staged => self.write_once_more(page),
                 State::Stored if reads == most || !(is_needed || self.free_landing.has_spare()) => break,
@@ -159,8 +155,7 @@ impl Engine {
     /// A page in a frame that the store has as it is: it is written once more.
     fn write_once_more(&mut self, page: u32) {
         let Some(frame) = self.table.place(page).filter(|_| self.is_written(page)) else { return };
-        let slot = self.table.set_slot(page, 0);
-        self.slots.give_up(slot);
+        self.leave_slot(page);
         // One that is to be compressed is looked at again then.
         if !self.soft.contains(&frame) {
             self.staging.hold(frame);
@@ -208,8 +203,7 @@ impl Engine {
             self.table.set(page, State::Stored, None);
             return false;
         }
-        let slot = self.table.set_slot(page, 0);
-        self.slots.give_up(slot);
+        self.leave_slot(page);
         self.wait_in_frame(page, frame);
         true
     }

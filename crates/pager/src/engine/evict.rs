@@ -107,8 +107,7 @@ impl Engine {
         // In the middle of a block of which nothing moved yet, neither is known.
         let undecided = self.leaving.is_some_and(|leaving| leaving.begins());
         if !undecided {
-            self.stuck =
-                tried && !more && self.free_runs.len() == super::WRITES as usize && !self.waits_for_segment();
+            self.stuck = tried && !more && self.writes_nothing() && !self.waits_for_segment();
         }
         Ok(more)
     }
@@ -372,8 +371,7 @@ impl Engine {
         let mark = mark_of(self.frames.page(frame), self.seed);
         if mark == self.zero_mark && self.frames.page(frame).iter().all(|&byte| byte == 0) {
             self.stats.add(Stat::EvictedZero, 1);
-            let slot = self.table.set_slot(page, 0);
-            self.slots.give_up(slot);
+            self.leave_slot(page);
             self.table.set(page, State::Empty, None);
             return (Next::Nothing, false);
         }
@@ -384,8 +382,7 @@ impl Engine {
             let next = if self.is_worth_compressing() { Next::Compress } else { Next::Nothing };
             return (next, true);
         }
-        let slot = self.table.set_slot(page, 0);
-        self.slots.give_up(slot);
+        self.leave_slot(page);
         self.table.set_mark(page, mark);
         (if self.is_worth_compressing() { Next::Compress } else { Next::Write }, false)
     }

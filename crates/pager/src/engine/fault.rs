@@ -95,8 +95,7 @@ impl Engine {
     fn fault_on_resident(&mut self, page: u32, address: u64) {
         match self.userfault.zero(address, PAGE) {
             Ok(_) => {
-                let slot = self.table.set_slot(page, 0);
-                self.slots.give_up(slot);
+                self.leave_slot(page);
                 self.seen_gone(page);
             }
             Err(Errno::EXIST) => self.wake(address),

@@ -135,12 +135,12 @@ impl Engine {
 
     /// What was read ahead with this page and not used goes back to being on the store.
     pub(super) fn give_back_unused(&mut self, page: u32) {
-        let landed = self.landed.iter().position(|&slot| {
-            self.table.state(page) == State::Loading
-                && self.table.place(page) == Some(slot)
-                && self.loads[slot as usize].as_ref().is_some_and(|load| load.purpose == Purpose::Ahead)
-        });
-        if let Some(slot) = landed.and_then(|index| self.landed.remove(index)) {
+        let Some(slot) = self.table.place(page).filter(|_| self.table.state(page) == State::Loading) else {
+            return;
+        };
+        let load = self.loads[slot as usize].as_ref();
+        if load.is_some_and(|load| load.landed && load.purpose == Purpose::Ahead) {
+            self.landed.retain(|&landed| landed != slot);
             self.give_back(slot);
         }
     }
@@ -312,8 +312,7 @@ impl Engine {
         if load.purpose == Purpose::Cleaning {
             for page in load.pages.clone() {
                 if self.table.state(page) == State::Resident {
-                    let slot = self.table.set_slot(page, 0);
-                    self.slots.give_up(slot);
+                    self.leave_slot(page);
                 }
             }
         }

@@ -23,8 +23,7 @@ impl Engine {
         self.lease();
         self.clean();
         while let Some(&token) = self.free_runs.last() {
-            let hurry = self.free_runs.len() == super::WRITES as usize
-                && self.held() + self.limits.reserve > self.limits.total;
+            let hurry = self.writes_nothing() && self.held() + self.limits.reserve > self.limits.total;
             let wanted = if hurry { 1 } else { SEGMENT_SLOTS as usize };
             if self.dirty.len() < wanted || !self.may_write() || !self.start_write(token)? {
                 break;
@@ -100,8 +99,7 @@ impl Engine {
         for (slot, &frame) in (run.slot..).zip(&run.frames) {
             // Whoever relies on the slot must not, whatever number its page has by now.
             if !sound && let Some(owner) = self.slots.owner(slot) {
-                self.table.set_slot(owner, 0);
-                self.slots.give_up(slot);
+                self.leave_slot(owner);
             }
             match self.staging.page(frame) {
                 Some(page) if !sound && self.is_in(page, frame) => self.dirty.push_back(frame),
@@ -111,6 +109,17 @@ impl Engine {
         }
         self.slots.written(run.slot);
         self.runs[token as usize].frames = run.frames;
+    }
+
+    /// What the store has of a page is not needed any more.
+    pub(super) fn leave_slot(&mut self, page: u32) {
+        let slot = self.table.set_slot(page, 0);
+        self.slots.give_up(slot);
+    }
+
+    /// No write is in flight.
+    pub(super) fn writes_nothing(&self) -> bool {
+        self.free_runs.len() == super::WRITES as usize
     }
 
     /// Whether the day's share allows another run.
