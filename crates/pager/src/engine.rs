@@ -583,7 +583,7 @@ impl Drop for Engine {
     /// Gives all memory back to the kernel, so that unmapping it tells nobody. Pages that are away are
     /// lost: only who has no more use for the memory drops its engine.
     fn drop(&mut self) {
-        let ranges: Vec<_> = self.space.regions().iter().map(|region| region.range.clone()).collect();
+        let ranges: Vec<_> = self.space.regions().map(|region| region.range.clone()).collect();
         for range in ranges.into_iter().chain([self.frames.extent()]) {
             let _ = self.userfault.unregister(range);
         }

@@ -3,8 +3,9 @@
 #[cfg(not(test))]
 pub(crate) use overdrive_sys::{
     frames::Frames,
+    mappings::for_each_anonymous,
     page_io::{Done, PageIo},
-    page_map::{PageMap, anonymous_pages, for_each_anonymous, largest_child},
+    page_map::{PageMap, anonymous_pages, largest_child},
     thread_words::{ThreadWord, ThreadWords},
     uffd::{Message, Userfault, UserfaultError},
 };

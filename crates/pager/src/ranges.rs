@@ -8,6 +8,12 @@ pub(crate) fn overlap(one: &Range<u64>, other: &Range<u64>) -> Option<Range<u64>
     (both.start < both.end).then_some(both)
 }
 
+/// What a range has in common with others, which are in order and do not overlap.
+pub(crate) fn within(range: &Range<u64>, others: &[Range<u64>]) -> impl Iterator<Item = Range<u64>> {
+    let first = others.partition_point(|other| other.end <= range.start);
+    others[first..].iter().map_while(|other| overlap(range, other))
+}
+
 /// What is left of a range.
 pub(crate) fn without(range: Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut rest = vec![range];
@@ -35,6 +41,16 @@ mod tests {
         assert_eq!(without(0..10, &[0..2, 9..12]), [2..9, 9..9][..1]);
         assert_eq!(without(2..4, std::slice::from_ref(&(0..9))), []);
         assert_eq!(without(2..4, &[5..9, 0..1]), [2..4, 4..4][..1]);
+    }
+
+    #[test]
+    fn what_a_range_has_in_common_with_many() {
+        let others = [0..3, 5..7, 7..9, 12..20];
+        let common = |range: Range<u64>| within(&range, &others).collect::<Vec<_>>();
+        assert_eq!(common(2..13), [2..3, 5..7, 7..9, 12..13]);
+        assert_eq!(common(6..8), [6..7, 7..8]);
+        assert_eq!(common(3..5), []);
+        assert_eq!(common(20..30), []);
     }
 
     #[test]

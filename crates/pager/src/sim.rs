@@ -5,10 +5,12 @@
 //! Contents are numbers; a page that holds one has it in its first eight bytes. 0 is a page of zeroes. Every
 //! fourth does not compress.
 
+use crate::ranges::overlap;
 use crate::space::pages_where;
 use overdrive_sys::Errno;
+use overdrive_sys::mappings::Anonymous;
 pub(crate) use overdrive_sys::page_io::Done;
-use overdrive_sys::page_map::Anonymous;
+
 use overdrive_sys::parts::Parts;
 pub(crate) use overdrive_sys::thread_words::ThreadWord;
 pub(crate) use overdrive_sys::uffd::UserfaultError;
@@ -548,11 +550,14 @@ impl PageMap {
     }
 }
 
-/// As [`overdrive_sys::page_map::for_each_anonymous`].
-pub(crate) fn for_each_anonymous(mut each: impl FnMut(Anonymous)) -> Result<(), Errno> {
+/// As [`overdrive_sys::mappings::for_each_anonymous`].
+pub(crate) fn for_each_anonymous(range: Range<u64>, mut each: impl FnMut(Anonymous)) -> Result<(), Errno> {
     let pages: Vec<u64> = kernel(|kernel| kernel.memories[0].mapped.keys().copied().collect());
     for run in pages.chunk_by(|one, next| one + PAGE == *next) {
-        each(Anonymous { range: run[0]..run[run.len() - 1] + PAGE, writable: true, is_stack: false });
+        let mapping = run[0]..run[run.len() - 1] + PAGE;
+        if overlap(&mapping, &range).is_some() {
+            each(Anonymous { range: mapping, writable: true, is_stack: false });
+        }
     }
     Ok(())
 }

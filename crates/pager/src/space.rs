@@ -1,10 +1,14 @@
 //! From addresses to page numbers and back: which parts of the program's memory are under the pager.
 //!
 //! Page numbers are dense and handed out in whole blocks of [`BLOCK_PAGES`] pages that are aligned in the
-//! address space too, so that a block is one stretch of addresses. It knows nothing of what is in the
-//! pages.
+//! address space too, so that a block is one stretch of addresses. Memory that continues other memory goes
+//! on in its numbers where these are free. It knows nothing of what is in the pages.
+//!
+//! Programs have thousands of pieces of memory (a stack for each thread, an arena for each heap), and each
+//! fault asks for a page: so all that is asked of it takes a time that grows with their logarithm.
 
 use overdrive_sys::uffd::PAGE;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Pages of a block: what is evicted together. 256 KiB.
@@ -33,14 +37,30 @@ impl Region {
     /// The numbers of its pages.
     #[must_use]
     pub fn pages(&self) -> Range<u32> {
-        self.first..self.page_at(self.range.end - 1) + 1
+        self.first..self.page_at(self.range.end)
+    }
+
+    /// The blocks it reaches into.
+    fn blocks(&self) -> Range<u32> {
+        self.first / BLOCK_PAGES..self.pages().end.div_ceil(BLOCK_PAGES)
+    }
+
+    /// Where the page with the number 0 would be: the same for all regions whose numbers go on in each other.
+    fn base(&self) -> u64 {
+        self.range.start.wrapping_sub(u64::from(self.first) * PAGE)
+    }
+
+    /// What of a range of addresses it has.
+    fn part(&self, wanted: &Range<u64>) -> Option<Self> {
+        let range = self.range.start.max(wanted.start)..self.range.end.min(wanted.end);
+        (range.start < range.end).then(|| Self { first: self.page_at(range.start), range })
     }
 
     /// What of a range of pages it has, with the address of the first.
-    fn stretch(&self, wanted: &Range<u32>) -> Option<(u64, Range<u32>)> {
+    fn stretch(&self, wanted: &Range<u32>) -> (u64, Range<u32>) {
         let pages = self.pages();
-        let (start, end) = (wanted.start.max(pages.start), wanted.end.min(pages.end));
-        (start < end).then(|| (self.address_of(start), start..end))
+        let start = pages.start.max(wanted.start);
+        (self.address_of(start), start..pages.end.min(wanted.end))
     }
 
     fn address_of(&self, page: u32) -> u64 {
@@ -48,52 +68,75 @@ impl Region {
     }
 }
 
-/// All regions, in order of address, without overlap.
+/// All regions, without overlap in addresses or numbers.
 #[derive(Debug, Clone)]
 pub struct Space {
-    regions: Vec<Region>,
-    /// How many regions reach into each block of page numbers.
-    uses: Vec<u8>,
-    /// The region found last: faults come in crowds.
-    last: usize,
+    /// By the address of their start.
+    by_address: BTreeMap<u64, Region>,
+    /// The same by the number of their first page.
+    by_number: BTreeMap<u32, Region>,
+    /// Runs of blocks that no region reaches into: by the first, one past the last.
+    free: BTreeMap<u32, u32>,
+    bytes: u64,
 }
 
 impl Space {
     /// A space for at most `blocks` blocks.
     #[must_use]
     pub fn new(blocks: u32) -> Self {
-        Self { regions: Vec::new(), uses: vec![0; blocks as usize], last: 0 }
+        let free = if blocks > 0 { BTreeMap::from([(0, blocks)]) } else { BTreeMap::new() };
+        Self { by_address: BTreeMap::new(), by_number: BTreeMap::new(), free, bytes: 0 }
     }
 
     /// The page at an address.
-    pub fn page(&mut self, address: u64) -> Option<u32> {
-        if let Some(region) = self.regions.get(self.last)
-            && region.range.contains(&address)
-        {
-            return Some(region.page_at(address));
-        }
-        let index = self.regions.partition_point(|region| region.range.end <= address);
-        let region = self.regions.get(index).filter(|region| region.range.contains(&address))?;
-        self.last = index;
-        Some(region.page_at(address))
+    #[must_use]
+    pub fn page(&self, address: u64) -> Option<u32> {
+        let (_, region) = self.by_address.range(..=address).next_back()?;
+        region.range.contains(&address).then(|| region.page_at(address))
     }
 
-    /// The regions.
+    /// The address of a page.
     #[must_use]
-    pub fn regions(&self) -> &[Region] {
-        &self.regions
+    pub fn address(&self, page: u32) -> Option<u64> {
+        let (_, region) = self.by_number.range(..=page).next_back()?;
+        region.pages().contains(&page).then(|| region.address_of(page))
+    }
+
+    /// The regions, in order of address.
+    pub fn regions(&self) -> impl Iterator<Item = &Region> {
+        self.by_address.values()
     }
 
     /// One more than the highest page number in use.
     #[must_use]
     pub fn pages_end(&self) -> u32 {
-        self.regions.iter().map(|region| region.page_at(region.range.end - 1) + 1).max().unwrap_or(0)
+        self.by_number.last_key_value().map_or(0, |(_, region)| region.pages().end)
     }
 
     /// Bytes under the pager.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.regions.iter().map(|region| region.range.end - region.range.start).sum()
+        self.bytes
+    }
+
+    /// The region before an address, if one begins there, and those from it on.
+    fn at_or_after(&self, address: u64) -> impl Iterator<Item = &Region> {
+        let before = self.by_address.range(..address).next_back();
+        before.into_iter().chain(self.by_address.range(address..)).map(|(_, region)| region)
+    }
+
+    /// The parts of regions that are in `range`, in order of address.
+    fn parts(&self, range: &Range<u64>) -> impl Iterator<Item = Region> {
+        let in_reach = self.at_or_after(range.start).take_while(move |region| region.range.start < range.end);
+        in_reach.filter_map(move |region| region.part(range))
+    }
+
+    /// The regions that have pages in `wanted`, in order of number.
+    fn with_pages_in(&self, wanted: Range<u32>) -> impl Iterator<Item = &Region> {
+        let before = self.by_number.range(..wanted.start).next_back();
+        let after = self.by_number.range(wanted.start..wanted.end.max(wanted.start));
+        let in_reach = before.into_iter().chain(after).map(|(_, region)| region);
+        in_reach.filter(move |region| !wanted.is_empty() && region.pages().end > wanted.start)
     }
 
     /// The parts of `range` that belong to no region yet.
@@ -101,15 +144,11 @@ impl Space {
     pub fn gaps(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut at = range.start;
-        for region in &self.regions[self.regions.partition_point(|region| region.range.end <= range.start)..]
-        {
-            if region.range.start >= range.end {
-                break;
+        for part in self.parts(&range) {
+            if at < part.range.start {
+                gaps.push(at..part.range.start);
             }
-            if at < region.range.start {
-                gaps.push(at..region.range.start);
-            }
-            at = region.range.end;
+            at = part.range.end;
         }
         if at < range.end {
             gaps.push(at..range.end);
@@ -119,113 +158,183 @@ impl Space {
 
     /// Takes a range in that is in no region yet. `None` when there are no page numbers left for it.
     ///
-    /// A range that continues a region inside one block gets its own block of numbers all the same: two
-    /// numbers for one stretch of addresses cost a little room, never correctness.
+    /// What continues a region, or is in one block with it, goes on in its numbers if these are free. Where
+    /// they are not it gets blocks of its own: two numbers for one stretch of addresses cost a little room,
+    /// never correctness.
     pub fn add(&mut self, range: Range<u64>) -> Option<Region> {
-        let offset = ((range.start % BLOCK_BYTES) / PAGE) as u32;
-        let pages = u64::from(offset) + (range.end - range.start) / PAGE;
-        // More than there are numbers for needs no look.
-        let blocks = usize::try_from(pages.div_ceil(u64::from(BLOCK_PAGES))).ok()?;
-        if blocks > self.uses.len() {
-            return None;
-        }
-        let first_block = self.free_run(blocks)?;
-        let region = Region { range, first: first_block as u32 * BLOCK_PAGES + offset };
-        self.uses[first_block..first_block + blocks].fill(1);
-        let index = self.regions.partition_point(|other| other.range.end <= region.range.start);
-        self.regions.insert(index, region.clone());
+        let region = self.continuing(&range).or_else(|| self.apart(&range))?;
+        let blocks = self.without_shared(&region);
+        self.take_free(&blocks);
+        self.bytes += range.end - range.start;
+        self.insert(region.clone());
         Some(region)
     }
 
-    fn free_run(&self, blocks: usize) -> Option<usize> {
-        let mut run = 0;
-        for (index, &uses) in self.uses.iter().enumerate() {
-            run = if uses == 0 { run + 1 } else { 0 };
-            if run == blocks {
-                return Some(index + 1 - blocks);
+    /// The numbers of a range that go on in those of a region beside it.
+    fn continuing(&self, range: &Range<u64>) -> Option<Region> {
+        let is_beside = |region: &&Region| {
+            let (low, high) = if region.range.end <= range.start {
+                (region.range.end, range.start)
+            } else {
+                (range.end, region.range.start)
+            };
+            low == high || (low - 1) / BLOCK_BYTES == high / BLOCK_BYTES
+        };
+        let before = self.by_address.range(..range.start).next_back();
+        let after = self.by_address.range(range.end..).next();
+        let beside = before.into_iter().chain(after).map(|(_, region)| region).filter(is_beside);
+        let numbered = beside.filter_map(|region| {
+            // Below the number 0 this is more than any number.
+            let first = range.start.wrapping_sub(region.base()) / PAGE;
+            let end = first.checked_add((range.end - range.start) / PAGE)?;
+            u32::try_from(end).ok().map(|_| Region { range: range.clone(), first: first as u32 })
+        });
+        numbered.into_iter().find(|region| self.is_free(&self.without_shared(region)))
+    }
+
+    /// The first free numbers that are enough.
+    fn apart(&self, range: &Range<u64>) -> Option<Region> {
+        let offset = ((range.start % BLOCK_BYTES) / PAGE) as u32;
+        let pages = u64::from(offset) + (range.end - range.start) / PAGE;
+        // More than there are numbers for needs no look.
+        let blocks = u32::try_from(pages.div_ceil(u64::from(BLOCK_PAGES))).ok()?;
+        let (&block, _) = self.free.iter().find(|&(start, end)| end - start >= blocks)?;
+        Some(Region { range: range.clone(), first: block * BLOCK_PAGES + offset })
+    }
+
+    /// The blocks that a newcomer reaches into, but for the first and last where they are the same stretch of
+    /// addresses for who is there already.
+    fn without_shared(&self, newcomer: &Region) -> Range<u32> {
+        let mut blocks = newcomer.blocks();
+        let is_shared = |block: u32| {
+            let mut there = self.with_pages_in(pages_of(block)).peekable();
+            there.peek().is_some() && there.all(|region| region.base() == newcomer.base())
+        };
+        if is_shared(blocks.start) {
+            blocks.start += 1;
+        }
+        if !blocks.is_empty() && is_shared(blocks.end - 1) {
+            blocks.end -= 1;
+        }
+        blocks
+    }
+
+    fn is_free(&self, blocks: &Range<u32>) -> bool {
+        let run = self.free.range(..=blocks.start).next_back();
+        blocks.is_empty() || run.is_some_and(|(_, &end)| end >= blocks.end)
+    }
+
+    /// Takes blocks that are free.
+    fn take_free(&mut self, blocks: &Range<u32>) {
+        if blocks.is_empty() {
+            return;
+        }
+        let Some((&start, &end)) = self.free.range(..=blocks.start).next_back() else { return };
+        self.free.remove(&start);
+        for rest in [start..blocks.start, blocks.end..end] {
+            if !rest.is_empty() {
+                self.free.insert(rest.start, rest.end);
             }
         }
-        None
+    }
+
+    /// Gives back those of the blocks that nobody reaches into any more: all but perhaps the first and last.
+    fn give_free(&mut self, mut blocks: Range<u32>) {
+        let is_used = |block: u32| self.with_pages_in(pages_of(block)).next().is_some();
+        if is_used(blocks.start) {
+            blocks.start += 1;
+        }
+        if !blocks.is_empty() && is_used(blocks.end - 1) {
+            blocks.end -= 1;
+        }
+        if blocks.is_empty() {
+            return;
+        }
+        if let Some((&start, &end)) = self.free.range(..blocks.start).next_back()
+            && end == blocks.start
+        {
+            self.free.remove(&start);
+            blocks.start = start;
+        }
+        if let Some(end) = self.free.remove(&blocks.end) {
+            blocks.end = end;
+        }
+        self.free.insert(blocks.start, blocks.end);
+    }
+
+    /// Enters a region, as one with those that it continues.
+    fn insert(&mut self, mut region: Region) {
+        let before = self.by_address.range(..region.range.start).next_back();
+        let after = self.by_address.get(&region.range.end);
+        let beside = before.map(|(_, before)| before).into_iter().chain(after);
+        let one: Vec<Region> = beside
+            .filter(|other| other.base() == region.base())
+            .filter(|other| other.range.end == region.range.start || other.range.start == region.range.end)
+            .cloned()
+            .collect();
+        for other in one {
+            self.forget(&other);
+            let range = region.range.start.min(other.range.start)..region.range.end.max(other.range.end);
+            region = Region { range, first: region.first.min(other.first) };
+        }
+        self.by_address.insert(region.range.start, region.clone());
+        self.by_number.insert(region.first, region);
+    }
+
+    fn forget(&mut self, region: &Region) {
+        self.by_address.remove(&region.range.start);
+        self.by_number.remove(&region.first);
     }
 
     /// Gives a range up and returns the pages that were in it, as runs of page numbers.
     pub fn remove(&mut self, range: &Range<u64>) -> Vec<Range<u32>> {
-        let mut removed = Vec::new();
-        let mut kept = Vec::with_capacity(self.regions.len() + 1);
-        for region in std::mem::take(&mut self.regions) {
-            let cut = range.start.max(region.range.start)..range.end.min(region.range.end);
-            if cut.start >= cut.end {
-                kept.push(region);
-                continue;
-            }
-            let pages =
-                region.page_at(cut.start)..region.page_at(cut.start) + ((cut.end - cut.start) / PAGE) as u32;
-            let before = Region { range: region.range.start..cut.start, first: region.first };
-            let after = Region { range: cut.end..region.range.end, first: pages.end };
-            self.count(&region, false);
-            for rest in [before, after] {
-                if rest.range.start < rest.range.end {
-                    self.count(&rest, true);
-                    kept.push(rest);
+        let in_reach = self.at_or_after(range.start).take_while(|region| region.range.start < range.end);
+        let cut: Vec<(Region, Region)> =
+            in_reach.filter_map(|region| Some((region.clone(), region.part(range)?))).collect();
+        for (region, part) in &cut {
+            self.forget(region);
+            for rest in [region.range.start..part.range.start, part.range.end..region.range.end] {
+                if let Some(rest) = region.part(&rest) {
+                    self.insert(rest);
                 }
             }
-            removed.push(pages);
+            self.bytes -= part.range.end - part.range.start;
+            self.give_free(part.blocks());
         }
-        self.regions = kept;
-        removed
+        cut.into_iter().map(|(_, part)| part.pages()).collect()
     }
 
     /// The same, page by page: how many pages each is from the start of the range, and its number.
     pub fn take_out(&mut self, range: &Range<u64>) -> Vec<(u32, u32)> {
-        let within = |region: &Region| region.range.start.max(range.start)..region.range.end.min(range.end);
-        let pieces: Vec<_> =
-            self.regions.iter().map(within).filter(|piece| piece.start < piece.end).collect();
-        let starts = pieces.iter().map(|piece| ((piece.start - range.start) / PAGE) as u32);
-        starts.zip(self.remove(range)).flat_map(|(start, pages)| (start..).zip(pages)).collect()
-    }
-
-    fn count(&mut self, region: &Region, more: bool) {
-        let last = region.page_at(region.range.end - 1);
-        for block in region.first / BLOCK_PAGES..=last / BLOCK_PAGES {
-            let uses = &mut self.uses[block as usize];
-            *uses = if more { uses.saturating_add(1) } else { uses.saturating_sub(1) };
-        }
+        let starts: Vec<u32> =
+            self.parts(range).map(|part| ((part.range.start - range.start) / PAGE) as u32).collect();
+        starts.into_iter().zip(self.remove(range)).flat_map(|(start, pages)| (start..).zip(pages)).collect()
     }
 
     /// Whether anything in `range` is under the pager.
     #[must_use]
     pub fn has_any(&self, range: &Range<u64>) -> bool {
-        let first = self.regions.partition_point(|region| region.range.end <= range.start);
-        self.regions.get(first).is_some_and(|region| region.range.start < range.end)
+        self.parts(range).next().is_some()
     }
 
     /// Runs of pages in `range`, as far as it is under the pager.
     #[must_use]
     pub fn pages_in(&self, range: &Range<u64>) -> Vec<Range<u32>> {
-        let first = self.regions.partition_point(|region| region.range.end <= range.start);
-        self.regions[first..]
-            .iter()
-            .take_while(|region| region.range.start < range.end)
-            .map(|region| {
-                let cut = range.start.max(region.range.start)..range.end.min(region.range.end);
-                let start = region.page_at(cut.start);
-                start..start + ((cut.end - cut.start) / PAGE) as u32
-            })
-            .collect()
+        self.parts(range).map(|part| part.pages()).collect()
     }
 
     /// Where the pages of a block are: the address of the first of each stretch, and its page numbers.
     #[must_use]
     pub fn stretches(&self, block: u32) -> Vec<(u64, Range<u32>)> {
-        let wanted = block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES;
-        self.regions.iter().filter_map(|region| region.stretch(&wanted)).collect()
+        let wanted = pages_of(block);
+        self.with_pages_in(wanted.clone()).map(|region| region.stretch(&wanted)).collect()
     }
 
     /// The first at most `most` pages in a row of a range of pages, with their address.
     #[must_use]
     pub fn next_stretch(&self, wanted: Range<u32>, most: u32) -> Option<(u64, Range<u32>)> {
-        let stretches = self.regions.iter().filter_map(|region| region.stretch(&wanted));
-        let (address, pages) = stretches.min_by_key(|(_, pages)| pages.start)?;
+        let region = self.with_pages_in(wanted.clone()).next()?;
+        let (address, pages) = region.stretch(&wanted);
         Some((address, pages.start..pages.end.min(pages.start + most)))
     }
 
@@ -233,19 +342,15 @@ impl Space {
     /// addresses, and its first page.
     #[must_use]
     pub fn stretch_from(&self, address: u64, bytes: u64) -> Option<(Range<u64>, u32)> {
-        let index = self.regions.partition_point(|region| region.range.end <= address);
-        let region = self.regions.get(index)?;
+        let region = self.at_or_after(address).find(|region| region.range.end > address)?;
         let start = address.max(region.range.start);
         let end = region.range.end.min((start / bytes + 1) * bytes);
         Some((start..end, region.page_at(start)))
     }
+}
 
-    /// The address of a page.
-    #[must_use]
-    pub fn address(&self, page: u32) -> Option<u64> {
-        let region = self.regions.iter().find(|region| region.pages().contains(&page))?;
-        Some(region.address_of(page))
-    }
+fn pages_of(block: u32) -> Range<u32> {
+    block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES
 }
 
 #[cfg(test)]
@@ -282,6 +387,29 @@ mod tests {
         assert_eq!(space.add(1 << 40..(1 << 40) + PAGE).unwrap().first, 64);
     }
 
+    #[test]
+    fn memory_that_grows_goes_on_in_its_numbers() {
+        let mut space = Space::new(8);
+        let step = 33 * PAGE;
+        let start = (1 << 40) + 5 * PAGE;
+        for piece in 0..6 {
+            let region = space.add(start + piece * step..start + (piece + 1) * step).unwrap();
+            assert_eq!(region.first, 5 + piece as u32 * 33);
+        }
+        assert_eq!(space.regions().count(), 1);
+        // Another that grows downwards, and inside a block goes on in its numbers.
+        let top = 1 << 45;
+        let firsts: Vec<u32> = (1..=3)
+            .map(|piece| space.add(top - piece * 16 * PAGE..top - (piece - 1) * 16 * PAGE).unwrap().first)
+            .collect();
+        assert_eq!(firsts, [304, 288, 272]);
+        // What was taken out of the middle comes back where it was.
+        assert_eq!(space.remove(&(start + 10 * PAGE..start + 150 * PAGE)), vec![15..155; 1]);
+        assert_eq!(space.add(start + 140 * PAGE..start + 150 * PAGE).unwrap().first, 145);
+        assert_eq!(space.add(start + 10 * PAGE..start + 140 * PAGE).unwrap().first, 15);
+        assert_eq!(space.regions().count(), 2);
+    }
+
     proptest! {
         /// Against a plain list of owned addresses: any mix of adding and removing gives each address one
         /// page number, no two the same, and the way back agrees.
@@ -303,6 +431,11 @@ mod tests {
                     owned.retain(|page| !range.contains(&(page * PAGE)));
                     prop_assert_eq!(removed as usize, before - owned.len());
                 }
+                prop_assert_eq!(space.bytes() / PAGE, owned.len() as u64);
+                let in_use: std::collections::BTreeSet<u32> =
+                    space.regions().flat_map(Region::pages).map(|page| page / BLOCK_PAGES).collect();
+                let free = space.free.iter().flat_map(|(&start, &end)| start..end);
+                prop_assert_eq!(free.collect::<Vec<_>>(), (0..64).filter(|block| !in_use.contains(block)).collect::<Vec<_>>());
                 let mut numbers = std::collections::BTreeSet::new();
                 for page in 0..600 {
                     let number = space.page(page * PAGE);

@@ -1,6 +1,6 @@
 //! Every kernel call Overdrive makes, behind safe types: rings, buffers, files, clock, affinity, usage.
 //!
-//! This is the only crate (besides the preload library, once it exists) in which `unsafe` may stand, and
+//! This is the only crate besides the preload library in which `unsafe` may stand, and
 //! each block carries its argument. It speaks in slots and owned buffers, never in raw addresses, so that
 //! the layers above can forbid `unsafe`. It decides nothing: policy belongs to the callers.
 
@@ -17,6 +17,7 @@ pub mod file;
 pub mod frames;
 pub mod guest;
 pub mod mapped;
+pub mod mappings;
 pub mod memory_group;
 pub mod noise;
 pub mod numa;

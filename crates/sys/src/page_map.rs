@@ -1,5 +1,5 @@
-//! Which pages of this process are there or were written to, and which memory it has: /proc/self/pagemap,
-//! maps and statm, read into a buffer of one's own so that nothing is allocated on the way.
+//! Which pages of this process are there or were written to, and how many: /proc/self/pagemap and statm, read
+//! into a buffer of one's own so that nothing is allocated on the way.
 
 use crate::Errno;
 use crate::descriptor_limit::with_one_more;
@@ -135,47 +135,6 @@ impl PageMap {
     }
 }
 
-/// One mapping of this process that is private, anonymous and readable.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Anonymous {
-    /// Its addresses.
-    pub range: Range<u64>,
-    /// Whether it may be written to.
-    pub writable: bool,
-    /// Whether it is the stack of the first thread.
-    pub is_stack: bool,
-}
-
-/// Passes every private anonymous readable mapping of this process to `each`, in order of address.
-///
-/// # Errors
-/// The kernel's errno.
-pub fn for_each_anonymous(mut each: impl FnMut(Anonymous)) -> Result<(), Errno> {
-    let fd = open("/proc/self/maps")?;
-    let mut buffer = [0u8; 8192];
-    let mut filled = 0;
-    loop {
-        let got = rustix::io::read(&fd, &mut buffer[filled..])?;
-        filled += got;
-        let mut start = 0;
-        while let Some(length) = buffer[start..filled].iter().position(|&byte| byte == b'\n') {
-            if let Some(mapping) = parse_line(&buffer[start..start + length]) {
-                each(mapping);
-            }
-            start += length + 1;
-        }
-        buffer.copy_within(start..filled, 0);
-        filled -= start;
-        if got == 0 {
-            return Ok(());
-        }
-        // A line that fills the whole buffer has a path longer than any anonymous mapping's.
-        if filled == buffer.len() {
-            filled = 0;
-        }
-    }
-}
-
 /// Pages of anonymous memory of this process that are in DRAM, as the kernel counts them (resident less those
 /// of files and shared memory).
 ///
@@ -215,28 +174,6 @@ fn open(path: &str) -> Result<OwnedFd, Errno> {
     with_one_more(|| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))
 }
 
-/// `start-end perms offset device inode path`: private, readable, without file, and of no special kind.
-fn parse_line(line: &[u8]) -> Option<Anonymous> {
-    let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
-    let range = words.next()?;
-    let dash = range.iter().position(|&byte| byte == b'-')?;
-    let (start, end) = (hexadecimal(&range[..dash])?, hexadecimal(&range[dash + 1..])?);
-    let access = words.next()?;
-    let inode = words.nth(2)?;
-    let name = words.next().unwrap_or(b"");
-    let plain = name.is_empty() || name == b"[heap]" || name == b"[stack]" || name.starts_with(b"[anon:");
-    let writable = access.starts_with(b"rw");
-    (access.starts_with(b"r") && access.ends_with(b"p") && inode == b"0" && plain).then(|| Anonymous {
-        range: start..end,
-        writable,
-        is_stack: name == b"[stack]",
-    })
-}
-
-fn hexadecimal(text: &[u8]) -> Option<u64> {
-    u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
-}
-
 fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.trim().parse().ok()
 }
@@ -247,28 +184,6 @@ mod tests {
     use crate::region::Region;
     use crate::test_skip::skip;
     use crate::uffd::Userfault;
-
-    #[test]
-    fn only_plain_private_memory_is_taken() {
-        let line = |text: &str| parse_line(text.as_bytes());
-        let plain = Anonymous { range: 0x1000..0x3000, writable: true, is_stack: false };
-        assert_eq!(line("1000-3000 rw-p 00000000 00:00 0 "), Some(plain.clone()));
-        assert_eq!(line("1000-3000 rw-p 00000000 00:00 0      [heap]"), Some(plain.clone()));
-        assert_eq!(line("1000-3000 rw-p 00000000 00:00 0      [anon:arena]"), Some(plain));
-        assert!(line("1000-3000 rw-p 00000000 00:00 0      [stack]").unwrap().is_stack);
-        assert!(!line("1000-3000 r--p 00000000 00:00 0").unwrap().writable);
-        for other in [
-            "1000-3000 ---p 00000000 00:00 0",
-            "1000-3000 rw-s 00000000 00:00 0",
-            "1000-3000 rw-p 00000000 fe:00 77 /lib/x.so",
-            "1000-3000 rw-p 00000000 00:00 0 [vvar]",
-            "1000-3000 rw-p",
-            "",
-            "zz-yy rw-p 0 0 0",
-        ] {
-            assert_eq!(line(other), None, "{other}");
-        }
-    }
 
     #[test]
     fn who_was_written_to_is_seen_once() {
@@ -303,15 +218,12 @@ mod tests {
     }
 
     #[test]
-    fn touched_pages_are_present_and_mapped() {
+    fn touched_pages_are_present() {
         let region = Region::new(8).unwrap();
         region.write(1, 0, 1);
         region.write(6, 0, 1);
         let map = PageMap::open().unwrap();
         assert_eq!(map.present(region.address(), 8).unwrap(), 0b0100_0010);
-        let mut found = false;
-        for_each_anonymous(|mapping| found |= mapping.range.contains(&region.address())).unwrap();
-        assert!(found);
         assert!(anonymous_pages().unwrap() > 10);
         assert_eq!(anonymous_pages_of(u64::MAX), Err(Errno::NOENT));
     }

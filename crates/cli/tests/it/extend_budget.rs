@@ -36,6 +36,24 @@ int main(void) {\n\
     return status != 0;\n\
 }\n";
 
+/// 4,000 pieces of memory with guards between them, as threads' stacks are, 1,000 MiB in all; each page is looked
+/// at twice, in an order that is not theirs.
+const MANY: &str = "\
+#include <stdio.h>\n#include <sys/mman.h>\n#include <unistd.h>\n\
+int main(void) {\n\
+    enum { PIECES = 4000, PAGES = 64, ALL = PIECES * PAGES, STEP = 100003 };\n\
+    static char *piece[PIECES];\n\
+    alarm(200);\n\
+    for (int i = 0; i < PIECES; i++) {\n\
+        piece[i] = mmap(0, (PAGES + 1) * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n\
+        if (piece[i] == MAP_FAILED || mprotect(piece[i] + PAGES * 4096, 4096, PROT_NONE)) return 2;\n\
+        for (int page = 0; page < PAGES; page++) *(int *)(piece[i] + page * 4096) = i * PAGES + page;\n\
+        usleep(500);\n\
+    }\n\
+    for (int n = 0, at = 7; n < 2 * ALL; n++, at = (at + STEP) % ALL)\n\
+        if (*(int *)(piece[at / PAGES] + at % PAGES * 4096) != at) return 3;\n\
+}\n";
+
 /// 36 MiB of addresses that the loader writes before the program begins.
 const RELOCATED: &str = "\
 #include <stdio.h>\n\
@@ -106,4 +124,20 @@ fn a_program_above_its_budget_before_it_begins_is_not_started() {
     let (code, text, error) = run("96MiB");
     assert_eq!((code, text.as_str()), (0, "begun\n"), "{error}");
     assert_empty(store.path());
+}
+
+/// As slow as each piece asked for all others, this took minutes and held most of it.
+#[test]
+fn thousands_of_pieces_are_held_to_the_budget() {
+    const NAME: &str = "extend_budget::thousands_of_pieces_are_held_to_the_budget";
+    let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
+    let program = build(place.path(), MANY, &["-O1"]).expect("built");
+    let stats = place.path().join("stats.json");
+    let arguments = ["--backend", "pager", "--dram", "128MiB", "--stats", stats.to_str().unwrap()];
+    let (code, _, error) = extend(&arguments, store.path(), &[program.to_str().unwrap()]);
+    assert_eq!(code, 0, "{error}");
+    assert_empty(store.path());
+    let stats: serde_json::Value = serde_json::from_slice(&std::fs::read(stats).unwrap()).unwrap();
+    let held = stats["processes"][0]["held_max"].as_u64().expect("a counter") * 4096;
+    assert!(held <= 192 << 20, "held {held} bytes: {stats}");
 }

@@ -130,7 +130,7 @@ impl Engine {
     pub(super) fn forked(&mut self, descriptor: Descriptor) -> Result<(), Errno> {
         let space = self.space.clone();
         let mut table = self.table.prefix(space.pages_end());
-        for page in space.regions().iter().flat_map(Region::pages) {
+        for page in space.regions().flat_map(Region::pages) {
             match self.table.state(page) {
                 // Not on the store yet, and the frames are the parent's alone: it gets its page now.
                 State::Staged if !self.is_written(page) => {
@@ -178,8 +178,7 @@ impl Engine {
     fn give_staged(&mut self, child: &mut Child) -> Result<(), Errno> {
         for _ in 0..GIVING_TRIES {
             let is_staged = |page: &u32| child.knows(*page) && child.table.state(*page) == State::Staged;
-            let staged: Vec<u32> =
-                child.space.regions().iter().flat_map(Region::pages).filter(is_staged).collect();
+            let staged: Vec<u32> = child.space.regions().flat_map(Region::pages).filter(is_staged).collect();
             if staged.into_iter().all(|page| self.give_frame(child, page) != Err(Errno::AGAIN)) {
                 return Ok(());
             }

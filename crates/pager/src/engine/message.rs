@@ -3,6 +3,7 @@
 use super::changes::{Changes, Followed};
 use super::{Engine, TICK};
 use crate::platform::{Instant, Message, Userfault, for_each_anonymous};
+use crate::ranges::within;
 use crate::space::{BLOCK_PAGES, Space};
 use crate::stats::Stat;
 use crate::table::State;
@@ -88,51 +89,64 @@ impl Engine {
     /// Puts a range of private anonymous memory under the pager, with what is in it.
     ///
     /// # Errors
-    /// The kernel's errno when it refuses a part; the parts before it are taken. EAGAIN while changes of the
-    /// program's memory are yet to be told.
+    /// The kernel's errno when it refuses a part; the others are taken. EAGAIN while changes of the program's
+    /// memory are yet to be told.
     pub fn adopt(&mut self, range: Range<u64>) -> Result<(), Errno> {
-        let mut outcome = Ok(());
-        for gap in self.space.gaps(range) {
-            // Else it would be registered and could not be entered.
-            if !self.is_all_told() {
-                return Err(Errno::AGAIN);
-            }
-            self.changes.note_all_told();
-            self.userfault.take_over(gap.clone())?;
-            // Registering passes over holes, and what is mapped there later is not registered: only what is
-            // there and registered may be entered. While a message waits to be read this is refused, so that
-            // memory whose move is not known yet is not taken for new. What is left out is found again.
-            let mut there = Vec::new();
-            for_each_anonymous(|mapping| {
-                let piece = gap.start.max(mapping.range.start)..gap.end.min(mapping.range.end);
-                if piece.start < piece.end {
-                    there.push(piece);
-                }
-            })?;
-            for piece in there {
-                match self.userfault.write_protect(piece.clone(), false) {
-                    Ok(()) => self.enter(piece),
-                    Err(Errno::AGAIN) => {
-                        self.changes.note_unentered(piece);
-                        outcome = Err(Errno::AGAIN);
-                    }
-                    Err(_) => {}
-                }
-            }
-        }
-        outcome
+        let gaps = self.space.gaps(range);
+        self.adopt_gaps(&gaps).1
     }
 
-    /// Notes which pages of a range that is registered already are there.
-    fn enter(&mut self, range: Range<u64>) {
+    /// Puts ranges of which nothing is under the pager there, in order of address: those that came there, and
+    /// the first errno of those that did not.
+    pub(super) fn adopt_gaps(&mut self, gaps: &[Range<u64>]) -> (Vec<Range<u64>>, Result<(), Errno>) {
+        let (mut registered, mut outcome) = (Vec::new(), Ok(()));
+        for gap in gaps {
+            // Else it would be registered and could not be entered.
+            if !self.is_all_told() {
+                outcome = outcome.and(Err(Errno::AGAIN));
+                break;
+            }
+            self.changes.note_all_told();
+            match self.userfault.take_over(gap.clone()) {
+                Ok(()) => registered.push(gap.clone()),
+                Err(errno) => outcome = outcome.and(Err(errno)),
+            }
+        }
+        // Registering passes over holes, and what is mapped there later is not registered: only what is there
+        // and registered may be entered. While a message waits to be read this is refused, so that memory
+        // whose move is not known yet is not taken for new. What is left out is found again.
+        let mut there = Vec::new();
+        let ends = registered.first().zip(registered.last());
+        let all = ends.map_or(0..0, |(first, last)| first.start..last.end);
+        if let Err(errno) =
+            for_each_anonymous(all, |mapping| there.extend(within(&mapping.range, &registered)))
+        {
+            return (Vec::new(), Err(errno));
+        }
+        there.retain(|piece| match self.userfault.write_protect(piece.clone(), false) {
+            Ok(()) => self.enter(piece),
+            Err(Errno::AGAIN) => {
+                self.changes.note_unentered(piece.clone());
+                outcome = outcome.and(Err(Errno::AGAIN));
+                false
+            }
+            Err(_) => false,
+        });
+        (there, outcome)
+    }
+
+    /// Notes which pages of a range that is registered already are there. False when there are no numbers
+    /// left for it.
+    fn enter(&mut self, range: &Range<u64>) -> bool {
         self.changes.note_all_told();
-        self.changes.note_known(&range);
+        self.changes.note_known(range);
         let Some(region) = self.space.add(range.clone()) else {
-            let _ = self.userfault.unregister(range);
-            return;
+            let _ = self.userfault.unregister(range.clone());
+            return false;
         };
-        self.note_present(&range, region.first);
+        self.note_present(range, region.first);
         self.stats.set(Stat::ManagedBytes, self.space.bytes());
+        true
     }
 
     /// Pages of a range of which nothing is known are in place if they are there.
@@ -170,11 +184,7 @@ impl Engine {
         }
         let mut found = None;
         // Unreadable maps leave the fault parked; it is tried again.
-        let _ = for_each_anonymous(|mapping| {
-            if mapping.range.contains(&address) {
-                found = Some(mapping.range);
-            }
-        });
+        let _ = for_each_anonymous(page..page + PAGE, |mapping| found = Some(mapping.range));
         for gap in found.map_or_else(Vec::new, |range| self.space.gaps(range)) {
             if gap.contains(&address) {
                 // Where that is refused the fault stays parked.

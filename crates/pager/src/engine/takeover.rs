@@ -10,6 +10,7 @@ use crate::ranges::without;
 use crate::seal::Seal;
 use crate::stats::Stat;
 use overdrive_sys::uffd::PAGE;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -29,6 +30,13 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// So long what was read of the mappings is believed, or as long as the reading took. A mapping that has
 /// grown since would be taken over in part, and while it is of two kinds the kernel does not move it.
 const BELIEVED: Duration = Duration::from_millis(1);
+/// Reading mappings, of which there may be thousands, is left alone for so many times as long as it took, or
+/// there is no time left for all else.
+const REST: u32 = 3;
+/// The same where nothing speaks for new memory.
+const LONG_REST: u32 = 20;
+/// Pieces taken over in one go, after which the mappings are read again.
+const GAPS_AT_ONCE: usize = 256;
 
 /// More than the budget must have been held so long, at so many looks, before that is told.
 const ABOVE: Duration = Duration::from_secs(3);
@@ -54,12 +62,13 @@ pub(super) struct Takeover {
     exclude: Vec<Range<u64>>,
     budget_pages: u64,
     began: bool,
-    /// The last look may not have found all.
+    /// There may be what is not taken over yet.
     again: bool,
     /// Where what it took over begins and ends.
-    edges: Vec<u64>,
+    edges: BTreeSet<u64>,
     looked: Instant,
     scanned: Instant,
+    reading_took: Duration,
     /// Pages outside the pager at the end of the last look.
     unmanaged_then: u64,
     /// Pages kept free for growth that no fault tells of.
@@ -82,9 +91,10 @@ impl Engine {
             budget_pages: self.limits.budget,
             began: false,
             again: false,
-            edges: Vec::new(),
+            edges: BTreeSet::new(),
             looked: now,
             scanned: now,
+            reading_took: Duration::ZERO,
             unmanaged_then: 0,
             ahead: 0,
             above: None,
@@ -136,8 +146,9 @@ impl Engine {
         if !takeover.began && anonymous < takeover.budget_pages / 2 {
             return;
         }
-        let is_due = takeover.again || grown > GROWTH_PAGES || takeover.scanned.elapsed() >= PERIOD;
-        if !takeover.began || is_due {
+        let is_time = takeover.scanned.elapsed() >= PERIOD.max(takeover.reading_took * LONG_REST);
+        takeover.again |= grown > GROWTH_PAGES || is_time || !takeover.began;
+        if takeover.again && takeover.scanned.elapsed() >= takeover.reading_took * REST {
             takeover.began = true;
             takeover.again = self.scan(takeover);
             unmanaged = anonymous_pages().unwrap_or(anonymous).saturating_sub(self.held_here());
@@ -197,28 +208,27 @@ impl Engine {
     fn scan(&mut self, takeover: &mut Takeover) -> bool {
         let (mut found, began) = (Vec::new(), Instant::now());
         // Unreadable maps: nothing new is taken over this time.
-        let _ = for_each_anonymous(|mapping| {
+        let _ = for_each_anonymous(0..u64::MAX, |mapping| {
             if mapping.writable && !mapping.is_stack {
                 found.extend(without(mapping.range, &takeover.exclude));
             }
         });
-        let (read, believed) = (Instant::now(), began.elapsed().max(BELIEVED));
+        let read = Instant::now();
+        takeover.reading_took = read.duration_since(began);
+        let believed = takeover.reading_took.max(BELIEVED);
         let gaps: Vec<_> = found.into_iter().flat_map(|piece| self.space.gaps(piece)).collect();
+        // The rest of a mapping that was growing has to be of one kind with it, however small it is.
         let edges = std::mem::take(&mut takeover.edges);
-        for gap in gaps {
-            // The rest of a mapping that was growing has to be of one kind with it, however small it is.
-            let is_rest = edges.contains(&gap.start) || edges.contains(&gap.end);
-            if gap.end - gap.start < SMALLEST_BYTES && !is_rest {
-                continue;
-            }
+        let is_rest = |gap: &Range<u64>| edges.contains(&gap.start) || edges.contains(&gap.end);
+        let gaps: Vec<_> =
+            gaps.into_iter().filter(|gap| gap.end - gap.start >= SMALLEST_BYTES || is_rest(gap)).collect();
+        for some in gaps.chunks(GAPS_AT_ONCE) {
             if read.elapsed() > believed {
                 return true;
             }
             // What the kernel refuses (somebody else handles its faults) stays as it is.
-            let edges = [gap.start, gap.end];
-            if self.adopt(gap).is_ok() {
-                takeover.edges.extend(edges);
-            }
+            let (taken, _) = self.adopt_gaps(some);
+            takeover.edges.extend(taken.into_iter().flat_map(|range| [range.start, range.end]));
         }
         !takeover.edges.is_empty()
     }

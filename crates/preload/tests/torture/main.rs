@@ -373,7 +373,7 @@ fn give_up_and_go_on() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                overdrive_sys::page_map::for_each_anonymous(|mapping| {
+                overdrive_sys::mappings::for_each_anonymous(0..u64::MAX, |mapping| {
                     let (start, length) = (mapping.range.start, mapping.range.end - mapping.range.start);
                     if mapping.range.contains(&own.start) || own.contains(&start) {
                         return;

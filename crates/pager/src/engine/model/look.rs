@@ -170,7 +170,7 @@ impl World {
 }
 
 pub(super) fn pages_of(space: &Space) -> Vec<u32> {
-    space.regions().iter().flat_map(Region::pages).collect()
+    space.regions().flat_map(Region::pages).collect()
 }
 
 fn page_at(space: &Space, address: u64) -> Option<u32> {

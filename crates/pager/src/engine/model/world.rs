@@ -235,7 +235,7 @@ impl World {
                 .iter()
                 .map(|child| (&child.space, child.pages, &child.parked, &child.changes))
                 .collect::<Vec<_>>(),
-            (engine.space.regions(), &engine.changes),
+            (&engine.space, &engine.changes),
         );
         rest.hash(&mut hasher);
         hasher.finish()
