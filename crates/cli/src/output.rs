@@ -3,10 +3,11 @@
 use anyhow::{Context, Result};
 use overdrive_report::record::Record;
 use overdrive_report::render::text::{TextOptions, shown};
+use overdrive_sys::file::open_special_for_writing;
 use std::borrow::Cow;
 use std::env::var_os;
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
@@ -78,16 +79,21 @@ pub(crate) fn text_options() -> TextOptions {
     TextOptions { width, colour }
 }
 
+/// How many lines the terminal has; none when the output goes elsewhere.
+pub(crate) fn terminal_rows() -> Option<usize> {
+    overdrive_sys::terminal_rows(std::io::stdout())
+}
+
 /// Whether the environment leaves colour to a terminal.
 fn wants_colour(no_color: Option<OsString>, term: Option<OsString>) -> bool {
     no_color.is_none_or(|value| value.is_empty()) && term.is_none_or(|name| name != "dumb")
 }
 
 /// Replaces a file in one step, so that a reader or a crash sees the old one or the new one, whole. What is
-/// no regular file (a device, a pipe) is written to.
+/// no regular file (a device, a pipe) is written to; nobody waits for a reader of a pipe, as that might never come.
 pub(crate) fn replace_file(path: &Path, text: &str) -> Result<()> {
     let written = if is_special(path) {
-        OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()))
+        open_special_for_writing(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(explained)
     } else {
         let place = place_of(path);
         unfinished_for(&place).and_then(|(unfinished, mut file)| {
@@ -117,6 +123,15 @@ pub(crate) fn check_replaceable(option: &str, path: &Path) -> Result<()> {
         );
         crate::exit::Refused(text).into()
     })
+}
+
+/// Of a pipe that nobody reads from the system says that there is no such device.
+fn explained(error: std::io::Error) -> std::io::Error {
+    if error.raw_os_error() == Some(overdrive_sys::Errno::NXIO.raw_os_error()) {
+        std::io::Error::new(error.kind(), "a pipe that nobody reads from")
+    } else {
+        error
+    }
 }
 
 /// Whether something is there that must not be replaced by a file.

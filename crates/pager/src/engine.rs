@@ -336,7 +336,7 @@ impl Engine {
         Ok(Self {
             page_map,
             space: Space::new(blocks),
-            table: Table::new(blocks * BLOCK_PAGES),
+            table: Table::new(0),
             queues: Queues::new(blocks),
             slots,
             staging: Staging::new(groups),
@@ -427,13 +427,14 @@ impl Engine {
             return Err(Errno::NODEV);
         }
         let began = Instant::now();
+        // Before new faults, or who waits could do so for ever beside threads that are served and come again.
+        self.start_waiting();
         let mut busy = self.read_messages()?;
         self.serve_children()?;
         self.retry_parked();
         self.look_around();
         self.look_at_given_up()?;
         self.look_at_threads();
-        self.start_waiting()?;
         let reading = Instant::now();
         self.io.submit(None)?;
         busy |= self.reap();

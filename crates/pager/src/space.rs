@@ -305,10 +305,10 @@ impl Space {
     }
 
     /// The same, page by page: how many pages each is from the start of the range, and its number.
-    pub fn take_out(&mut self, range: &Range<u64>) -> Vec<(u32, u32)> {
+    pub fn take_out(&mut self, range: &Range<u64>) -> impl Iterator<Item = (u32, u32)> + use<> {
         let starts: Vec<u32> =
             self.parts(range).map(|part| ((part.range.start - range.start) / PAGE) as u32).collect();
-        starts.into_iter().zip(self.remove(range)).flat_map(|(start, pages)| (start..).zip(pages)).collect()
+        starts.into_iter().zip(self.remove(range)).flat_map(|(start, pages)| (start..).zip(pages))
     }
 
     /// Whether anything in `range` is under the pager.

@@ -2,6 +2,7 @@
 //! recognised. Arrays, so that untouched page numbers cost nothing.
 
 use crate::slots::Slot;
+use crate::space::BLOCK_PAGES;
 
 /// Where a page's content is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,16 +51,30 @@ impl Table {
         Self { state: vec![0; pages], slot: vec![0; pages], place: vec![0; pages], mark: vec![0; pages] }
     }
 
-    /// A copy of the first `pages` pages, as a child sees them: without places, which are its parent's.
+    /// The first `pages` pages, as a child sees them: without places, which are its parent's, and of those in
+    /// place no slot. What is empty costs no memory here either.
     #[must_use]
-    pub fn prefix(&self, pages: u32) -> Self {
-        let pages = pages as usize;
-        Self {
-            state: self.state[..pages].to_vec(),
-            slot: self.slot[..pages].to_vec(),
-            place: vec![0; pages],
-            mark: self.mark[..pages].to_vec(),
+    pub fn of_child(&self, pages: u32) -> Self {
+        let mut child = Self::new(pages);
+        for page in self.used(pages) {
+            let (index, state) = (page as usize, self.state(page));
+            child.state[index] = state as u8;
+            if state != State::Resident {
+                child.slot[index] = self.slot[index];
+                child.mark[index] = self.mark[index];
+            }
         }
+        child
+    }
+
+    /// Those of the first `pages` pages that are not empty.
+    pub fn used(&self, pages: u32) -> impl Iterator<Item = u32> {
+        const AT_ONCE: usize = 64;
+        let chunks = self.state[..pages as usize].chunks(AT_ONCE).zip((0..).step_by(AT_ONCE));
+        let in_use = chunks.filter(|(chunk, _)| chunk.iter().any(|&state| state != 0));
+        in_use.flat_map(|(chunk, first)| {
+            chunk.iter().zip(first..).filter(|&(&state, _)| state != 0).map(|(_, page)| page)
+        })
     }
 
     /// How many pages there are.
@@ -74,13 +89,22 @@ impl Table {
         self.state.is_empty()
     }
 
-    /// Makes room for page numbers below `pages`, all empty.
+    /// Makes room for page numbers below `pages`, to the end of a block, the new ones empty. Only what is in
+    /// use is copied: the rest stays memory that was never touched.
     pub fn grow(&mut self, pages: u32) {
-        let pages = self.state.len().max(pages as usize);
-        self.state.resize(pages, 0);
-        self.slot.resize(pages, 0);
-        self.place.resize(pages, 0);
-        self.mark.resize(pages, 0);
+        let pages = pages.next_multiple_of(BLOCK_PAGES);
+        if pages <= self.len() {
+            return;
+        }
+        let mut larger = Self::new(pages.max(self.len().saturating_mul(2)));
+        for page in self.used(self.len()) {
+            let page = page as usize;
+            larger.state[page] = self.state[page];
+            larger.slot[page] = self.slot[page];
+            larger.place[page] = self.place[page];
+            larger.mark[page] = self.mark[page];
+        }
+        *self = larger;
     }
 
     /// Bytes of metadata a page costs.
@@ -166,6 +190,29 @@ pub fn mark_of(page: &[u8], seed: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_sees_what_is_away_and_what_is_in_place() {
+        let mut table = Table::new(300);
+        for (page, state) in
+            [(3, State::Resident), (63, State::Stored), (64, State::Lost), (299, State::Staged)]
+        {
+            table.set(page, state, Some(9));
+            table.set_slot(page, page + 1);
+            table.set_mark(page, 7);
+        }
+        table.watch(3, true);
+        assert_eq!(table.used(300).collect::<Vec<_>>(), [3, 63, 64, 299]);
+        let child = table.of_child(299);
+        assert_eq!((child.len(), child.used(299).collect::<Vec<_>>()), (299, vec![3, 63, 64]));
+        assert_eq!((child.state(3), child.slot(3), child.place(3)), (State::Resident, 0, None));
+        assert_eq!((child.state(63), child.slot(63), child.mark(63)), (State::Stored, 64, 7));
+        assert_eq!(child.place(63), None);
+        table.grow(301);
+        assert_eq!((table.len(), table.used(600).collect::<Vec<_>>()), (600, vec![3, 63, 64, 299]));
+        assert_eq!((table.place(63), table.slot(63), table.mark(63)), (Some(9), 64, 7));
+        assert_eq!(table.watch(3, false), (true, None), "it is watched still");
+    }
 
     #[test]
     fn what_is_watched_is_forgotten_with_the_state() {

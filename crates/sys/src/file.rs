@@ -1,7 +1,9 @@
 //! Opening what gets measured: reading is free, writing needs consent, a scratch file cleans up after itself.
 
 use crate::Errno;
-use rustix::fs::{Advice, FallocateFlags, FileType, Mode, OFlags, fadvise, fallocate, fstat};
+use rustix::fs::{
+    Advice, FallocateFlags, FileType, Mode, OFlags, fadvise, fallocate, fcntl_getfl, fcntl_setfl, fstat,
+};
 use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
@@ -54,6 +56,17 @@ pub fn own_file_flags() -> i32 {
 pub fn open_plain(path: &Path) -> std::io::Result<File> {
     let file = File::options().read(true).custom_flags(own_file_flags()).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(Errno::INVAL.into()) }
+}
+
+/// Opens what is no file (a device, a pipe) for writing, without waiting for somebody to read from it.
+///
+/// # Errors
+/// As `open(2)`; ENXIO when nobody reads from the pipe.
+pub fn open_special_for_writing(path: &Path) -> std::io::Result<File> {
+    let file = File::options().write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    // What is written may be more than a pipe holds at once.
+    fcntl_setfl(&file, fcntl_getfl(&file)?.difference(OFlags::NONBLOCK))?;
+    Ok(file)
 }
 
 /// Opens a target for reading.
@@ -289,7 +302,7 @@ pub enum Durable {
 /// The kernel's errno; ENOENT where /proc is not mounted.
 pub fn reopen_durable(file: &File, durable: Durable) -> Result<File, Errno> {
     let kept = OFlags::RWMODE | OFlags::DIRECT;
-    let flags = rustix::fs::fcntl_getfl(file)? & kept;
+    let flags = fcntl_getfl(file)? & kept;
     let flags = flags | if durable == Durable::Sync { OFlags::SYNC } else { OFlags::DSYNC };
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty()).map(File::from)
@@ -382,7 +395,7 @@ mod tests {
         let file = create_scratch(directory.path(), Caching::Buffered).unwrap();
         for (durable, flag) in [(Durable::Sync, OFlags::SYNC), (Durable::DataSync, OFlags::DSYNC)] {
             let again = reopen_durable(&file, durable).unwrap();
-            assert!(rustix::fs::fcntl_getfl(&again).unwrap().contains(flag));
+            assert!(fcntl_getfl(&again).unwrap().contains(flag));
             assert_eq!(write_at(&again, b"durable", 0, false), Ok(7));
         }
         let mut back = [0; 7];

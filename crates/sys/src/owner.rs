@@ -39,6 +39,12 @@ impl Owner {
         Ok(Self { pid, started })
     }
 
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// Ends it at once, if it still runs.
     pub fn kill(&self) {
         if self.is_alive()

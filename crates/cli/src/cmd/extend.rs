@@ -29,7 +29,7 @@ use overdrive_pager::stats::Stat;
 use overdrive_sys::memory_group::MemoryGroup;
 use overdrive_sys::memory_group::zswap::ZswapFollower;
 use overdrive_sys::relay::Relay;
-use overdrive_sys::swap::{Discard, Manner, PRIORITY_MAX, SwapFile};
+use overdrive_sys::swap::{self, Discard, Manner, PRIORITY_MAX, SwapFile};
 use plan::{Backend, Plan};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -59,7 +59,7 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     }
     let relay = Relay::install().context("taking over signals")?;
     for path in store::remove_stale(&plan.store.folder) {
-        say(&format!("removed what a killed run left: {}", path.display()));
+        say(&format!("removed what an earlier run left: {}", path.display()));
     }
     let folder = RunFolder::create(&plan.store.folder)?;
     plan.device.as_ref().map_or(Ok(()), Device::clear)?;
@@ -80,14 +80,20 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     let elapsed = started.elapsed();
     let counters = watch::processes_in(&folder.path);
     let on_swap = SwapRun::at(&folder.path, std::process::id());
+    let (goes_on, has_area) = (folder.is_used(), site.has_area());
     drop(folder);
     // Taken down first, whatever went wrong: nothing may be left behind.
     if let Err(trouble) = site.take_down() {
         say(&format!("{trouble:#}"));
     }
     let status = status?;
-    if let Some(why) = on_swap.as_ref().and_then(|run| run.want_of_memory(&plan.store)) {
+    if let Some(why) = on_swap.as_ref().and_then(|run| run.want_of_memory(&plan.store, has_area)) {
         say(&why);
+    }
+    if goes_on {
+        say(
+            "processes of the program go on under the pager; when they have ended, the next run on this store tidies up",
+        );
     }
     // With 2 it was not started, which was told; or it ended so by itself.
     if matches!(plan.backend, Backend::Pager { .. }) && counters.is_empty() && status.code() != Some(2) {
@@ -249,6 +255,12 @@ impl Site {
         }
         let group = self.group.as_ref().map(MemoryGroup::path);
         Gathered::start(group, &folder.path, store).context("starting a thread")
+    }
+
+    /// Whether the run's swap area, if it has one, is still on.
+    fn has_area(&self) -> bool {
+        let areas = swap::areas().unwrap_or_default();
+        self.swap.as_ref().is_none_or(|swap| areas.iter().any(|area| area.path == swap.path()))
     }
 
     /// Removes the group, then the swap file, and says what would not go.

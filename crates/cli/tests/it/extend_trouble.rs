@@ -1,7 +1,7 @@
 //! Memory extension when something goes wrong: before the program begins, while others still run, and at the end.
 
 use crate::extend::{Ended, assert_empty, can_page, extend, has, ready, signal, wait_for};
-use crate::support::{folder, read, skip};
+use crate::support::{folder, overdrive, read, skip};
 use serde_json::Value;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -144,6 +144,9 @@ fn counters_go_into_a_pipe_and_what_cannot_be_written_leaves_the_programs_own_co
     let counters: Value = serde_json::from_slice(&reader.wait_with_output().unwrap().stdout).unwrap();
     assert_eq!(counters["exit_code"], 5);
     assert!(std::fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    // A pipe that nobody reads from was waited for, and no signal ended that.
+    let (code, _, error) = run(&pipe, "exit 0");
+    assert!(code == 3 && error.contains("nobody reads"), "{code}: {error}");
     for (script, wanted) in [("exit 0", 3), ("exit 5", 5)] {
         let gone = place.path().join("gone");
         std::fs::create_dir(&gone).unwrap();
@@ -217,6 +220,10 @@ print(child)
     std::thread::sleep(Duration::from_millis(200));
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     assert!(state.contains("(sleep)"), "it was ended with the program: {state}");
+    assert!(error.contains("go on under the pager"), "{error}");
+    let (_, status, _) = read(&overdrive().args(["extend", "status"]).output().unwrap());
+    let shown = status.lines().any(|line| line.split_whitespace().next() == Some(pid));
+    assert!(shown, "{pid}: {status}");
     drop(Ended(pid.parse().unwrap()));
 }
 

@@ -10,8 +10,8 @@ use super::changes::{Changes, Followed};
 use super::load::{READ_AGAIN, opened};
 use super::notice::TOO_MANY_CHILDREN;
 use super::{Engine, Load, Purpose};
-use crate::platform::{AsFd, Descriptor, Instant, Message, Userfault};
-use crate::space::{Region, Space};
+use crate::platform::{AsFd, Descriptor, Instant, Message, Userfault, pause};
+use crate::space::Space;
 use crate::stats::Stat;
 use crate::table::{State, Table, mark_of};
 use overdrive_sys::Errno;
@@ -45,6 +45,10 @@ pub(super) struct Child {
 impl Child {
     fn knows(&self, page: u32) -> bool {
         page < self.table.len()
+    }
+
+    fn used(&self) -> impl Iterator<Item = u32> {
+        self.table.used(self.table.len())
     }
 
     /// Where a page is that it reads from the compressed tier.
@@ -97,7 +101,7 @@ impl Followed for Served<'_> {
             Message::Remap { from, to, length } => {
                 let (from, to) = (from..from + length, to..to + length);
                 self.vacate(&from, &to)?;
-                self.engine.child_moved(self.child, &from, &to);
+                self.engine.child_moved(self.child, &from, &to)?;
                 self.wake_all(&from);
             }
             Message::Fork(descriptor) => return engine.child_forked(child, descriptor),
@@ -129,8 +133,9 @@ impl Engine {
     /// The child's messages cannot be read.
     pub(super) fn forked(&mut self, descriptor: Descriptor) -> Result<(), Errno> {
         let space = self.space.clone();
-        let mut table = self.table.prefix(space.pages_end());
-        for page in space.regions().flat_map(Region::pages) {
+        let mut table = self.table.of_child(space.pages_end());
+        let used: Vec<u32> = self.table.used(space.pages_end()).collect();
+        for page in used {
             match self.table.state(page) {
                 // Not on the store yet, and the frames are the parent's alone: it gets its page now.
                 State::Staged if !self.is_written(page) => {
@@ -144,8 +149,7 @@ impl Engine {
                 State::Staged | State::Stored | State::Loading | State::Compressed => {
                     self.hold_for(&space, &mut table, page, None);
                 }
-                // In place in both, empty or lost in both. The copy on the store is the parent's own
-                // business.
+                // In place in both, or lost in both. The copy on the store is the parent's own business.
                 _ => {
                     table.set_slot(page, 0);
                 }
@@ -177,19 +181,19 @@ impl Engine {
     /// already: while it gives memory up or moves it nothing can be put there, until that was read and done.
     fn give_staged(&mut self, child: &mut Child) -> Result<(), Errno> {
         for _ in 0..GIVING_TRIES {
-            let is_staged = |page: &u32| child.knows(*page) && child.table.state(*page) == State::Staged;
-            let staged: Vec<u32> = child.space.regions().flat_map(Region::pages).filter(is_staged).collect();
+            let is_staged = |page: &u32| child.table.state(*page) == State::Staged;
+            let staged: Vec<u32> = child.used().filter(is_staged).collect();
             if staged.into_iter().all(|page| self.give_frame(child, page) != Err(Errno::AGAIN)) {
                 return Ok(());
             }
             self.read_child(child)?;
-            std::thread::sleep(GIVING_PAUSE);
+            pause(GIVING_PAUSE);
         }
-        for page in 0..child.table.len() {
-            if child.table.state(page) == State::Staged {
-                child.table.set(page, State::Lost, None);
-                self.note_loss(child.space.address(page).unwrap_or(0), 0, -Errno::AGAIN.raw_os_error());
-            }
+        let staged: Vec<u32> =
+            child.used().filter(|&page| child.table.state(page) == State::Staged).collect();
+        for page in staged {
+            child.table.set(page, State::Lost, None);
+            self.note_loss(child.space.address(page).unwrap_or(0), 0, -Errno::AGAIN.raw_os_error());
         }
         Ok(())
     }
@@ -201,7 +205,8 @@ impl Engine {
         };
         let outcome = child.userfault.copy(address, self.frames.page(frame), true);
         match outcome {
-            Err(Errno::AGAIN) => return Err(Errno::AGAIN),
+            // Not yet, or no memory for it at the moment.
+            Err(Errno::AGAIN | Errno::NOMEM) => return Err(Errno::AGAIN),
             Ok(_) | Err(Errno::EXIST) => {
                 child.table.set(page, State::Resident, None);
                 child.pages += 1;
@@ -402,6 +407,9 @@ impl Engine {
                 child.table.set(page, State::Stored, None);
                 if errno == Errno::AGAIN {
                     child.parked.push_back(address);
+                } else {
+                    // Whoever waits tries again, or finds its memory gone.
+                    let _ = child.userfault.wake(address, PAGE);
                 }
             }
         }
@@ -423,12 +431,16 @@ impl Engine {
     }
 
     /// A child's memory moved: what it had in slots goes along.
-    fn child_moved(&mut self, child: &mut Child, from: &Range<u64>, to: &Range<u64>) {
+    ///
+    /// # Errors
+    /// ENOMEM without numbers for its pages: their content could not be found again.
+    fn child_moved(&mut self, child: &mut Child, from: &Range<u64>, to: &Range<u64>) -> Result<(), Errno> {
         child.changes.note_moved(from.clone(), to.clone());
         // All is picked up before anything is put down: the new numbers may be the old ones, used again.
         let mut carried = Vec::new();
         for (start, old) in child.space.take_out(from) {
             let state = match child.table.state(old) {
+                State::Empty => continue,
                 State::Loading => State::Stored,
                 other => other,
             };
@@ -437,7 +449,7 @@ impl Engine {
             child.table.set(old, State::Empty, None);
             carried.push((start, state, place, child.table.set_slot(old, 0), child.table.mark(old)));
         }
-        let Some(region) = child.space.add(to.clone()) else { return };
+        let region = child.space.add(to.clone()).ok_or(Errno::NOMEM)?;
         child.table.grow(child.space.pages_end());
         for (start, state, place, slot, mark) in carried {
             let new = region.first + start;
@@ -445,16 +457,19 @@ impl Engine {
             child.table.set_slot(new, slot);
             child.table.set_mark(new, mark);
         }
+        Ok(())
     }
 
     /// A child forked in turn.
     fn child_forked(&mut self, child: &Child, descriptor: Descriptor) -> Result<(), Errno> {
-        let mut table = child.table.prefix(child.table.len());
-        for page in 0..table.len() {
-            if matches!(table.state(page), State::Stored | State::Loading) {
-                self.hold_for(&child.space, &mut table, page, None);
-            } else if let Some(cell) = child.cell(page) {
-                self.hold_for(&child.space, &mut table, page, Some(cell));
+        let mut table = child.table.of_child(child.table.len());
+        for page in child.used() {
+            match child.table.state(page) {
+                State::Stored | State::Loading => self.hold_for(&child.space, &mut table, page, None),
+                State::Compressed => self.hold_for(&child.space, &mut table, page, child.cell(page)),
+                // It forked before it was given its own.
+                State::Staged => table.set(page, State::Staged, child.table.place(page)),
+                _ => {}
             }
         }
         self.add_child(descriptor, child.space.clone(), table)
@@ -468,7 +483,8 @@ impl Engine {
         while let Some(index) = self.children.iter().position(is_dead) {
             let mut child = self.children.swap_remove(index);
             self.io.unwatch(child.number)?;
-            (0..child.table.len()).for_each(|page| self.let_go(&mut child, page));
+            let used: Vec<u32> = child.used().collect();
+            used.into_iter().for_each(|page| self.let_go(&mut child, page));
         }
         self.stats.set(Stat::Children, self.children.len() as u64);
         Ok(())

@@ -162,11 +162,16 @@ impl Engine {
                 self.find_out(address);
             }
             if self.space.page(address).is_some() {
-                self.stats.add(Stat::Faults, u64::MAX);
-                self.fault(address, write, 0);
+                self.fault_again(address, write);
             } else {
                 self.wake(address);
             }
         }
+    }
+
+    /// A fault that was counted before.
+    pub(super) fn fault_again(&mut self, address: u64, write: bool) {
+        self.stats.add(Stat::Faults, u64::MAX);
+        self.fault(address, write, 0);
     }
 }

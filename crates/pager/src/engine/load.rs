@@ -60,29 +60,29 @@ impl Engine {
         }
     }
 
-    /// Pages that found no slot or no memory before. Also those that wait to be filled with zeroes.
-    pub(super) fn start_waiting(&mut self) -> Result<(), Errno> {
+    /// Pages that found no slot or no memory before, in the order in which they came. Also those that wait to
+    /// be filled with zeroes.
+    pub(super) fn start_waiting(&mut self) {
         for _ in 0..self.waiting.len() {
             if self.held() >= self.limits.total && self.can_make_room() {
-                return Ok(());
+                return;
             }
-            let Some(page) = self.waiting.pop_front() else { return Ok(()) };
+            let Some(page) = self.waiting.pop_front() else { return };
             match self.table.state(page) {
                 State::Stored => {
                     if !self.start_load(page..page + 1, Purpose::Demand) {
                         self.waiting.push_front(page);
-                        return Ok(());
+                        return;
                     }
                 }
                 State::Loading => self.want(page),
                 _ => {
                     if let Some(address) = self.space.address(page) {
-                        self.parked.push((address, true));
+                        self.fault_again(address, true);
                     }
                 }
             }
         }
-        Ok(())
     }
 
     /// Reads pages with neighbouring slots in one go. False when there is no landing slot.

@@ -144,6 +144,7 @@ impl Engine {
             let _ = self.userfault.unregister(range.clone());
             return false;
         };
+        self.table.grow(self.space.pages_end());
         self.note_present(range, region.first);
         self.stats.set(Stat::ManagedBytes, self.space.bytes());
         true
@@ -294,21 +295,23 @@ impl Engine {
     /// Memory has another address: its pages get other numbers, and everything that names them follows.
     fn moved(&mut self, from: &Range<u64>, to: &Range<u64>) -> Result<(), Errno> {
         self.changes.note_moved(from.clone(), to.clone());
-        let moving = self.space.take_out(from);
+        let all_known = self.space.pages_in(from).iter().map(ExactSizeIterator::len).sum::<usize>() as u64
+            == (to.end - to.start) / PAGE;
         // All is picked up before anything is put down: the new numbers may be the old ones, used again.
         let mut carried = Vec::new();
-        for (start, old) in moving {
+        for (start, old) in self.space.take_out(from) {
             let (state, place) = (self.table.state(old), self.table.place(old));
             match state {
+                State::Empty => continue,
                 State::Resident => self.queues.gone(old / BLOCK_PAGES),
                 _ => self.queues.given_up(old),
             }
             self.table.set(old, State::Empty, None);
             carried.push((start, state, place, self.table.set_slot(old, 0), self.table.mark(old)));
         }
-        let all_known = carried.len() as u64 * PAGE == to.end - to.start;
         // Without numbers for its pages their content could not be found again.
         let region = self.space.add(to.clone()).ok_or(Errno::NOMEM)?;
+        self.table.grow(self.space.pages_end());
         for (start, state, place, slot, mark) in carried {
             let new = region.first + start;
             self.table.set_slot(new, slot);

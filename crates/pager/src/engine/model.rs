@@ -219,6 +219,27 @@ fn a_page_that_too_many_children_read_is_lost_to_the_last_and_counted() {
     world.settle();
 }
 
+/// It hung: the page had no place in the books of the child's child.
+#[test]
+fn a_child_that_forks_before_it_was_given_its_page_gives_it_to_its_own_child() {
+    let mut world = World::new(Scope { pages: 1, children: 2, ..PLAIN });
+    let page = world.engine.space.page(BASE).unwrap();
+    world.take(&Step::Touch(0, 0, BASE, Some(7)));
+    [Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
+    // Then it goes, and is being written.
+    world.engine.limits = Limits { budget: 64, total: 1, soft: 1, reserve: 1, compressed: 0 };
+    let mut turns = (0..20).map(|_| world.take(&Step::Turn));
+    assert!(turns.any(|()| kernel(|kernel| kernel.memories[0].standing.is_empty())), "it stays");
+    assert_eq!(world.engine.table.state(page), State::Staged);
+    world.take(&Step::Fork(0, 0));
+    // It has run on by the time that its parent's engine comes to look.
+    world.programs[1].runs = true;
+    [Step::Fork(1, 0), Step::Turn].iter().for_each(|step| world.take(step));
+    let states: Vec<_> = world.engine.children.iter().map(|child| child.table.state(page)).collect();
+    assert_eq!(states, [State::Resident, State::Resident]);
+    world.settle();
+}
+
 #[test]
 fn what_moves_to_where_memory_grew_unseen_stays_when_that_is_told_to_be_gone() {
     let mut world = World::new(Scope { pages: 3, threads: 2, unmap: true, remap: true, late: true, ..PLAIN });

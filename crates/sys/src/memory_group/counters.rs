@@ -55,6 +55,9 @@ pub fn pages_brought_back(path: &Path) -> Option<u64> {
     })
 }
 
+/// From here on a limit of version 1 is none: the kernel writes one as the most pages that it can count.
+const NO_LIMIT: u64 = 1 << 62;
+
 pub(super) fn counters_of(path: &Path, version: Version) -> GroupCounters {
     let read = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default();
     let number = |file: &str| read(file).trim().parse::<u64>().ok();
@@ -67,7 +70,7 @@ pub(super) fn counters_of(path: &Path, version: Version) -> GroupCounters {
     };
     match version {
         Version::V1 => GroupCounters {
-            limit_bytes: number("memory.limit_in_bytes"),
+            limit_bytes: number("memory.limit_in_bytes").filter(|&bytes| bytes < NO_LIMIT),
             usage_bytes: number("memory.usage_in_bytes"),
             usage_max_bytes: number("memory.max_usage_in_bytes"),
             swap_bytes: keyed("memory.stat", "total_swap"),

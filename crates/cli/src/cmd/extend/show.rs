@@ -79,29 +79,58 @@ impl<'a> Between<'a> {
     }
 }
 
-/// A line for each process, 80 columns wide.
-pub(super) fn table(first: &Look, second: &Look) -> String {
-    if second.processes.is_empty() && second.on_swap.is_empty() {
-        return "no extended program of this user is running\n".to_owned();
+/// A line for each process, 80 columns wide. Where there are too many for `rows`, those with the most faults.
+pub(super) fn table(first: &Look, second: &Look, rows: Option<usize>) -> String {
+    let mut text = String::new();
+    if second.processes.is_empty() && second.on_swap.is_empty() && second.closed.is_empty() {
+        text += "no extended program of this user is running\n";
     }
     let time = second.at.saturating_duration_since(first.at);
-    let mut text = String::new();
-    if !second.processes.is_empty() {
-        text += &pager_table(first, second);
-    }
     if !second.on_swap.is_empty() {
-        text += if text.is_empty() { "" } else { "\n" };
         text += &swap_run::table(&first.on_swap, &second.on_swap, time);
     }
-    text
+    text += &closed(&second.closed);
+    if second.processes.is_empty() {
+        return text;
+    }
+    let others = if text.is_empty() { text } else { format!("\n{text}") };
+    let above = rows.map(|rows| rows.saturating_sub(others.lines().count()));
+    pager_table(first, second, above) + &others
 }
 
-fn pager_table(first: &Look, second: &Look) -> String {
+/// Runs that are there and cannot be shown.
+fn closed(processes: &[u32]) -> String {
+    let numbers: Vec<_> = processes.iter().map(u32::to_string).collect();
+    let (run, has) = if processes.len() == 1 { ("run", "has") } else { ("runs", "have") };
+    match processes {
+        [] => String::new(),
+        _ => format!(
+            "{run} of this user that {has} rights which this shell does not have, so that\n\
+             nothing can be shown (ask with the same rights, or as root): {}\n",
+            numbers.join(" ")
+        ),
+    }
+}
+
+/// The heading, and what is below the lines.
+const PAGER_FRAME: usize = 5;
+
+fn pager_table(first: &Look, second: &Look, rows: Option<usize>) -> String {
     let mut text = format!(
         "{:>7} {:<9}{:>7}{:>7}{:>7}{:>9}{:>5}{:>8}{:>8}{:>5}{:>7}\n",
         "pid", "program", "dram", "soft", "ssd", "faults/s", "hit", "p50", "p99", "wait", "wrote"
     );
-    for between in Between::of(first, second) {
+    let troubles: String = second.processes.iter().map(troubles).collect();
+    let fits = rows.map_or(usize::MAX, |rows| rows.saturating_sub(PAGER_FRAME + troubles.lines().count()));
+    let mut shown: Vec<_> = Between::of(first, second).collect();
+    let left_out = shown.len().saturating_sub(fits);
+    if left_out > 0 {
+        shown.sort_by_key(|between| std::cmp::Reverse(between.more(Stat::Faults)));
+        // One line less, for saying so.
+        shown.truncate(fits.saturating_sub(1).max(1));
+    }
+    let left_out = second.processes.len() - shown.len();
+    for between in shown {
         let now = between.now;
         let latency = |stat| match now.get(stat) {
             0 => "-".to_owned(),
@@ -123,7 +152,10 @@ fn pager_table(first: &Look, second: &Look) -> String {
             short(now.get(Stat::Written) * PAGE)
         );
     }
-    second.processes.iter().for_each(|now| text += &troubles(now));
+    if left_out > 0 {
+        let _ = writeln!(text, "        and {left_out} more with fewer faults");
+    }
+    text += &troubles;
     text + "\ndram, soft (evicted, still in DRAM, whole or compressed), ssd: pages now;\n\
             hit: faults that soft served; p50, p99: faults from the SSD, last second;\n\
             wait: faults that waited for room\n"
@@ -217,6 +249,7 @@ fn document(first: &Look, second: &Look) -> Value {
         "processes": processes,
         "on_swap": second.on_swap.iter().map(|run| run.pid).collect::<Vec<_>>(),
         "swap_runs": swap_runs,
+        "closed": second.closed,
     })
 }
 
@@ -305,28 +338,51 @@ mod tests {
 
     fn looks() -> (Look, Look) {
         let at = Instant::now();
-        let look = |at, process| Look { at, processes: vec![process], on_swap: Vec::new() };
+        let look = |at, process| Look { at, processes: vec![process], on_swap: vec![], closed: vec![] };
         (look(at, process(1000, 10)), look(at + Duration::from_secs(2), process(201_000, 50_010)))
     }
 
     #[test]
     fn the_table_has_rates_and_fits_80_columns() {
         let (first, second) = looks();
-        let text = table(&first, &second);
+        let text = table(&first, &second, None);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         let line = text.lines().nth(1).unwrap();
         for word in ["4194303", "512M", "471G", "100000", "25%"] {
             assert!(line.contains(word), "{word}: {line}");
         }
-        let none = Look { at: Instant::now(), processes: vec![], on_swap: vec![] };
-        assert!(table(&none, &none).starts_with("no extended program"));
+        let mut none = Look { at: Instant::now(), processes: vec![], on_swap: vec![], closed: vec![] };
+        assert!(table(&none, &none, None).starts_with("no extended program"));
+        none.closed = vec![4711, 4_194_302];
+        let text = table(&none, &none, None);
+        assert!(text.starts_with("runs of this user") && text.contains(": 4711 4194302\n"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+
+    #[test]
+    fn where_not_all_fit_those_with_the_most_faults_are_shown() {
+        let (mut first, mut second) = looks();
+        for pid in 1..=40 {
+            first.processes.push(Process { pid, ..process(0, 0) });
+            second.processes.push(Process { pid, ..process(u64::from(pid) * 10_000, 0) });
+        }
+        let pids = |text: &str| -> Vec<u32> {
+            text.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect()
+        };
+        let all = table(&first, &second, None);
+        assert_eq!(pids(&all).len(), 41);
+        let some = table(&first, &second, Some(12));
+        assert_eq!(some.lines().count(), 12, "{some}");
+        assert_eq!(pids(&some), [40, 39, 38, 37, 36, 35]);
+        assert!(some.contains("and 35 more with fewer faults"), "{some}");
+        assert_eq!(pids(&table(&first, &second, Some(46))), pids(&all), "all fit");
     }
 
     #[test]
     fn a_name_does_not_steer_the_terminal() {
         let (first, mut second) = looks();
         second.processes[0].name = "a\x1b[2J\n\u{9b}".to_owned();
-        let text = table(&first, &second);
+        let text = table(&first, &second, None);
         assert!(text.contains(" a?[2J?? ") && !text.contains('\x1b'), "{text}");
     }
 
@@ -375,7 +431,8 @@ mod tests {
 
     #[test]
     fn metrics_are_in_base_units_and_end() {
-        let text = metrics(&Look { at: Instant::now(), processes: vec![process(5, 1)], on_swap: vec![] });
+        let processes = vec![process(5, 1)];
+        let text = metrics(&Look { at: Instant::now(), processes, on_swap: vec![], closed: vec![] });
         let label = "{pid=\"4194303\",program=\"a \\\"long\\\" name of a program\"}";
         for line in [
             format!("overdrive_extend_faults_total{label} 5"),

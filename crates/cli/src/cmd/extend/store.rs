@@ -222,12 +222,17 @@ impl RunFolder {
         let open = File::open(&path).with_context(|| path.display().to_string())?;
         Ok(Self { path, open })
     }
+
+    /// Whether a process of the run goes on, and still makes its files there.
+    pub(crate) fn is_used(&self) -> bool {
+        self.open.try_lock().is_err() || is_used(&self.path)
+    }
 }
 
 impl Drop for RunFolder {
     fn drop(&mut self) {
-        // A process of the run that goes on still makes its files there; the next run removes it then.
-        if self.open.try_lock().is_ok() && !is_used(&self.path) {
+        // Else the next run removes it.
+        if !self.is_used() {
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }

@@ -81,12 +81,18 @@ impl SwapRun {
     }
 
     /// When the kernel killed processes for want of memory: what there was too little of, and what to do.
-    pub(super) fn want_of_memory(&self, store: &Store) -> Option<String> {
+    /// `is_on`: whether the run's swap area was still there in the end.
+    pub(super) fn want_of_memory(&self, store: &Store, is_on: bool) -> Option<String> {
         let killed = match self.group.oom_kills? {
             0 => return None,
             1 => "a process of the program was".to_owned(),
             many => format!("{many} processes of the program were"),
         };
+        if !is_on {
+            return Some(format!(
+                "{killed} killed by the kernel for want of memory: somebody turned the run's swap area off (swapoff)"
+            ));
+        }
         let dram = self.budget_bytes().map_or("the budget".to_owned(), format_size);
         let (size, folder) = (format_size(store.bytes), store.folder.display());
         let more = format_size(store.bytes * 2).replace(' ', "");
@@ -292,14 +298,14 @@ mod tests {
             interrupted_cpus: Vec::new(),
         };
         let mut run = run(5);
-        assert_eq!(run.want_of_memory(&store), None, "what was not counted was not killed");
+        assert_eq!(run.want_of_memory(&store, true), None, "what was not counted was not killed");
         run.group.oom_kills = Some(0);
-        assert_eq!(run.want_of_memory(&store), None);
+        assert_eq!(run.want_of_memory(&store, false), None);
         run.group.oom_kills = Some(1);
         let mut told = |refusals, most, with_swap| {
             run.group.swap_refusals = refusals;
             (run.group.swap_max_bytes, run.group.with_swap_max_bytes) = (most, with_swap);
-            run.want_of_memory(&store).unwrap()
+            run.want_of_memory(&store, true).unwrap()
         };
         let wanted = format!("wanted --store {}:128MiB or more", folder.path().display());
         let fulls = [
@@ -314,6 +320,8 @@ mod tests {
         {
             assert!(other.contains(&wanted) && !other.contains("full"), "{other}");
         }
+        let gone = run.want_of_memory(&store, false).unwrap();
+        assert!(gone.contains("turned the run's swap area off") && !gone.contains("--store"), "{gone}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Looking at extended programs from outside: their counters lie in files that the engines keep mapped.
 //!
-//! No registry is kept, so none can be wrong: a run is found by the directory that its `overdrive extend`
-//! holds open, under the name that carries that process as owner.
+//! No registry is kept, so none can be wrong: a run is found by the directory that its `overdrive extend` and
+//! its processes hold open, under the name that carries the former as owner.
 
 use super::show;
 use super::store::{PREFIX, counters_in, has_mapped};
@@ -10,11 +10,20 @@ use crate::exit::{Ending, refuse};
 use crate::flags::{ExtendStatusFlags, TopFlags};
 use crate::{interrupt, output};
 use anyhow::Result;
+use overdrive_base::time::format_ns;
 use overdrive_pager::stats::{Stat, Stats};
 use overdrive_sys::file::open_plain;
+use overdrive_sys::owner::Owner;
+use overdrive_sys::relay::effective_user;
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// Between two looks; over less time rates tell nothing.
+const SHORTEST: Duration = Duration::from_millis(10);
 
 /// One process of a run, as its counters stood at one moment.
 #[derive(Debug, Clone)]
@@ -38,12 +47,15 @@ pub(super) struct Look {
     pub(super) processes: Vec<Process>,
     /// Runs by the kernel's swap, which keeps counters of another kind.
     pub(super) on_swap: Vec<SwapRun>,
+    /// Processes of `overdrive extend` that are this user's and may not be looked at.
+    pub(super) closed: Vec<u32>,
 }
 
 impl Look {
     fn now() -> Self {
         let (mut processes, mut on_swap) = (Vec::new(), Vec::new());
-        for (waiting, folder) in runs() {
+        let (runs, closed) = runs();
+        for (waiting, folder) in runs {
             on_swap.extend(SwapRun::at(&folder, waiting));
             let all = processes_in(&folder);
             let living = |process: &Process| {
@@ -52,12 +64,15 @@ impl Look {
             };
             processes.extend(all.into_iter().filter(living));
         }
-        Self { at: Instant::now(), processes, on_swap }
+        Self { at: Instant::now(), processes, on_swap, closed }
     }
 }
 
 /// Prints the counters once, with rates over a short time.
 pub(crate) fn status(flags: &ExtendStatusFlags) -> Result<Ending> {
+    if flags.interval < SHORTEST {
+        refuse!("--interval {}: wanted at least 10ms", format_ns(flags.interval.as_nanos() as u64));
+    }
     let stop = interrupt::watch()?;
     let first = Look::now();
     if flags.metrics {
@@ -68,7 +83,7 @@ pub(crate) fn status(flags: &ExtendStatusFlags) -> Result<Ending> {
         wait(flags.interval, &stop);
     }
     let second = Look::now();
-    let text = if flags.json { show::json(&first, &second)? } else { show::table(&first, &second) };
+    let text = if flags.json { show::json(&first, &second)? } else { show::table(&first, &second, None) };
     output::print(&text)?;
     Ok(Ending::Done)
 }
@@ -76,7 +91,10 @@ pub(crate) fn status(flags: &ExtendStatusFlags) -> Result<Ending> {
 /// Prints them again and again.
 pub(crate) fn top(flags: &TopFlags) -> Result<Ending> {
     if flags.interval < Duration::from_millis(100) {
-        refuse!("--interval {:?}: wanted at least 100ms", flags.interval);
+        refuse!("--interval {}: wanted at least 100ms", format_ns(flags.interval.as_nanos() as u64));
+    }
+    if flags.count == Some(0) {
+        refuse!("--count 0: wanted at least 1");
     }
     let stop = interrupt::watch()?;
     let mut before = Look::now();
@@ -86,7 +104,7 @@ pub(crate) fn top(flags: &TopFlags) -> Result<Ending> {
         if flags.json {
             output::print(&show::json_line(&before, &now)?)?;
         } else {
-            output::print_screen(&show::table(&before, &now))?;
+            output::print_screen(&show::table(&before, &now, output::terminal_rows()))?;
         }
         before = now;
         looks += 1;
@@ -107,21 +125,43 @@ fn wait(time: Duration, stop: &AtomicBool) -> bool {
     false
 }
 
-/// The runs that this user may look at: who waits for the program, and the run's directory.
-fn runs() -> Vec<(u32, PathBuf)> {
+/// The runs that this user may look at, by who started them, and the processes of this user that have or had
+/// a run and may not be looked at: those have rights that this one does not.
+fn runs() -> (Vec<(u32, PathBuf)>, Vec<u32>) {
+    let (mut found, mut closed) = (BTreeSet::new(), Vec::new());
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let mut found: Vec<_> = numbers.filter_map(|pid| Some((pid, folder_of(pid)?))).collect();
-    found.sort();
-    found
+    for pid in processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+        match folders_of(pid) {
+            Ok(folders) => found.extend(folders),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && is_own_run(pid) => closed.push(pid),
+            // It has ended, or is another user's.
+            Err(_) => {}
+        }
+    }
+    closed.sort_unstable();
+    (found.into_iter().collect(), closed)
 }
 
-/// The run's directory that a process holds open as its owner.
-fn folder_of(pid: u32) -> Option<PathBuf> {
-    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
-    let mut folders = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    let own = format!("{PREFIX}{pid}-");
-    folders.find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&own)))
+/// The runs' directories that a process holds open, each with the number of its owner.
+fn folders_of(pid: u32) -> std::io::Result<Vec<(u32, PathBuf)>> {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd"))?.flatten();
+    let places = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    let with_owner = places.filter_map(|path| {
+        let name = path.file_name()?.to_str()?;
+        Some((name.strip_prefix(PREFIX).and(Owner::in_name(name, PREFIX))?.pid(), path))
+    });
+    Ok(with_owner.collect())
+}
+
+/// Whether a process is this user's and `overdrive extend` with a program to run.
+fn is_own_run(pid: u32) -> bool {
+    let is_own = std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|about| about.uid() == effective_user());
+    is_own
+        && std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
+            let mut words = line.split(|&byte| byte == 0);
+            let program = words.next().unwrap_or_default();
+            program.ends_with(b"overdrive") && words.next() == Some(b"extend")
+        })
 }
 
 /// Every process with counters in a run's directory, those that have ended among them.
