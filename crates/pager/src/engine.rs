@@ -1,7 +1,7 @@
 //! The thread that serves a program's page faults: reads messages, performs what the bookkeeping decides.
 
 use crate::allowance::Allowance;
-use crate::platform::{Done, Frames, Instant, PageIo, PageMap, Userfault, UserfaultError};
+use crate::platform::{Done, Frames, Instant, Mappings, PageIo, PageMap, Userfault, UserfaultError};
 use crate::pool::{Compress, Pool};
 use crate::queues::Queues;
 use crate::seal::Seal;
@@ -17,7 +17,7 @@ use overdrive_hist::Histogram;
 use overdrive_sys::Errno;
 use overdrive_sys::parts::Parts;
 use overdrive_sys::uffd::PAGE;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
@@ -246,6 +246,7 @@ struct Stream {
 pub struct Engine {
     userfault: Userfault,
     page_map: PageMap,
+    mappings: Mappings,
     frames: Frames,
     io: PageIo,
     space: Space,
@@ -294,6 +295,8 @@ pub struct Engine {
     fresh: VecDeque<(u32, Instant)>,
     leaving: Option<evict::Leaving>,
     taken_back: clean::TakenBack,
+    /// Blocks of which nothing moved when it was asked for pages that a child had shared.
+    asked_for: BTreeSet<u32>,
     /// No block could be moved lately: it is tried again from then on.
     evict_again: Option<Instant>,
     /// The store refused a write: the next one is tried then.
@@ -329,12 +332,14 @@ impl Engine {
         let groups = (limits.total as u32).div_ceil(BLOCK_PAGES).max(4 * RELEASE_GROUPS);
         let (io, slots) = store_for(config.store, config.parts, config.store_bytes, config.seal.is_some())?;
         let page_map = PageMap::open().map_err(failed("/proc/self/pagemap"))?;
+        let mappings = Mappings::open().map_err(failed("/proc/self/maps"))?;
         let pool = Pool::new(limits.budget, config.compress).map_err(failed("compressed tier"))?;
         // Nothing may fail after this: the unmapping of what is registered waits for who reads the messages.
         let frames = frames_for(groups, &userfault)?;
         let blocks = (config.managed_bytes_max / PAGE).div_ceil(u64::from(BLOCK_PAGES)).min(1 << 24) as u32;
         Ok(Self {
             page_map,
+            mappings,
             space: Space::new(blocks),
             table: Table::new(0),
             queues: Queues::new(blocks),
@@ -373,6 +378,7 @@ impl Engine {
             children: Vec::new(),
             fresh: VecDeque::with_capacity(evict::FRESH_BLOCKS),
             leaving: None,
+            asked_for: BTreeSet::new(),
             evict_again: None,
             write_again: None,
             taken_back: clean::TakenBack::default(),

@@ -3,9 +3,9 @@
 #[cfg(not(test))]
 pub(crate) use overdrive_sys::{
     frames::Frames,
-    mappings::for_each_anonymous,
+    mappings::Mappings,
     page_io::{Done, PageIo},
-    page_map::{PageMap, anonymous_pages, largest_child},
+    page_map::{PageMap, largest_child},
     thread_words::{ThreadWord, ThreadWords},
     uffd::{Message, Userfault, UserfaultError},
 };
@@ -18,6 +18,6 @@ pub(crate) use std::{
 
 #[cfg(test)]
 pub(crate) use crate::sim::{
-    AsFd, Descriptor, Done, Frames, Instant, Message, PageIo, PageMap, ThreadWord, ThreadWords, Userfault,
-    UserfaultError, anonymous_pages, for_each_anonymous, largest_child, pause,
+    AsFd, Descriptor, Done, Frames, Instant, Mappings, Message, PageIo, PageMap, ThreadWord, ThreadWords,
+    Userfault, UserfaultError, largest_child, pause,
 };

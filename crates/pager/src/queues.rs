@@ -358,7 +358,7 @@ impl Queues {
     }
 
     /// Puts the block into the list where it belongs by what is known of it now.
-    fn judge(&mut self, block: u32) {
+    pub fn judge(&mut self, block: u32) {
         self.count(block);
         let index = block as usize;
         // As if one more page had come back, after the mean time of all.

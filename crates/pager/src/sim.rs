@@ -528,6 +528,16 @@ impl PageMap {
             Ok(bits)
         })
     }
+
+    #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "as the real one")]
+    pub(crate) fn anonymous_pages(&self) -> Result<u64, Errno> {
+        Ok(kernel(|kernel| kernel.memories[0].standing.len() + kernel.frames.len()) as u64)
+    }
+
+    #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "as the real one")]
+    pub(crate) fn marked(&self, _address: u64, _pages: usize) -> Result<u64, Errno> {
+        Ok(0)
+    }
 }
 
 impl PageMap {
@@ -550,21 +560,30 @@ impl PageMap {
     }
 }
 
-/// As [`overdrive_sys::mappings::for_each_anonymous`].
-pub(crate) fn for_each_anonymous(range: Range<u64>, mut each: impl FnMut(Anonymous)) -> Result<(), Errno> {
-    let pages: Vec<u64> = kernel(|kernel| kernel.memories[0].mapped.keys().copied().collect());
-    for run in pages.chunk_by(|one, next| one + PAGE == *next) {
-        let mapping = run[0]..run[run.len() - 1] + PAGE;
-        if overlap(&mapping, &range).is_some() {
-            each(Anonymous { range: mapping, writable: true, is_stack: false });
-        }
-    }
-    Ok(())
-}
+/// As [`overdrive_sys::mappings::Mappings`].
+#[derive(Debug)]
+pub(crate) struct Mappings;
 
-/// As [`overdrive_sys::page_map::anonymous_pages`].
-pub(crate) fn anonymous_pages() -> Result<u64, Errno> {
-    Ok(kernel(|kernel| kernel.memories[0].standing.len() + kernel.frames.len()) as u64)
+#[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "as the real one")]
+impl Mappings {
+    pub(crate) fn open() -> Result<Self, Errno> {
+        Ok(Self)
+    }
+
+    pub(crate) fn for_each_anonymous(
+        &self,
+        range: Range<u64>,
+        mut each: impl FnMut(Anonymous),
+    ) -> Result<(), Errno> {
+        let pages: Vec<u64> = kernel(|kernel| kernel.memories[0].mapped.keys().copied().collect());
+        for run in pages.chunk_by(|one, next| one + PAGE == *next) {
+            let mapping = run[0]..run[run.len() - 1] + PAGE;
+            if overlap(&mapping, &range).is_some() {
+                each(Anonymous { range: mapping, writable: true, is_stack: false });
+            }
+        }
+        Ok(())
+    }
 }
 
 /// As [`overdrive_sys::page_map::largest_child`].

@@ -9,7 +9,7 @@ use overdrive_pager::pool::Compress;
 use overdrive_pager::seal::{KEY_BYTES, Seal};
 use overdrive_pager::slots::SEGMENT_SLOTS;
 use overdrive_pager::stats::{Stat, Stats};
-use overdrive_sys::page_map::anonymous_pages;
+use overdrive_sys::page_map::PageMap;
 use overdrive_sys::parts::Parts;
 use overdrive_sys::region::Region;
 use overdrive_sys::secret::Secret;
@@ -137,9 +137,9 @@ fn read_and_write_at_random(region: &Region) -> u64 {
                 })
             })
             .collect();
-        let mut most = 0;
+        let (mut most, map) = (0, PageMap::open().unwrap());
         while workers.iter().any(|worker| !worker.is_finished()) {
-            most = most.max(anonymous_pages().unwrap());
+            most = most.max(map.anonymous_pages().unwrap());
             std::thread::sleep(Duration::from_millis(5));
         }
         most
@@ -149,7 +149,7 @@ fn read_and_write_at_random(region: &Region) -> u64 {
 #[test]
 fn content_survives_random_access_by_several_threads_within_the_budget() {
     let name = "content_survives_random_access_by_several_threads_within_the_budget";
-    let before = anonymous_pages().unwrap();
+    let before = PageMap::open().and_then(|map| map.anonymous_pages()).unwrap();
     under_an_engine(name, 256 * MIB, Compress::Off, None, |region, stats| {
         fill(region);
         let most = read_and_write_at_random(region);

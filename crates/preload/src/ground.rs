@@ -2,6 +2,7 @@
 
 use crate::ALLOCATOR;
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PAGE: u64 = 4096;
@@ -81,10 +82,61 @@ fn thread_vector() -> Option<Range<u64>> {
     None
 }
 
+/// Descriptors 0 to 2 that the program was started without are taken as long as this lives. Else one of ours
+/// would have such a number, and the program would write to it as its output.
+pub(crate) struct LowDescriptors(Vec<libc::c_int>);
+
+impl LowDescriptors {
+    /// Takes those that are free.
+    pub(crate) fn take() -> Self {
+        let mut taken = Vec::new();
+        loop {
+            // SAFETY: opens a descriptor that nobody knows, and closes it again when it is not wanted.
+            unsafe {
+                let lowest = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+                if lowest < 0 {
+                    return Self(taken);
+                }
+                if lowest > 2 {
+                    libc::close(lowest);
+                    return Self(taken);
+                }
+                taken.push(lowest);
+            }
+        }
+    }
+}
+
+impl Drop for LowDescriptors {
+    fn drop(&mut self) {
+        for &descriptor in &self.0 {
+            // SAFETY: opened by `take`, and nobody else's since nothing of the program has run.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+}
+
+/// Descriptors from here on are the run's own, by which its processes are known.
+const OWN: libc::c_int = 700;
+/// What the program was started with beside 0 to 2.
+static INHERITED: OnceLock<Vec<libc::c_int>> = OnceLock::new();
+
+/// Notes which descriptors the program was started with. To be called before this library opens any, while
+/// nothing else runs.
+pub(crate) fn note_descriptors() {
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut inherited: Vec<libc::c_int> = numbers.filter(|number| (3..OWN).contains(number)).collect();
+    // The one by which they were read is gone already.
+    // SAFETY: asks about a number.
+    inherited.retain(|&number| unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0);
+    let _ = INHERITED.set(inherited);
+}
+
 /// Gives this thread a table of descriptors of its own: a program that closes all it does not know (daemons
-/// do) would close the userfaultfd, and the kernel would serve zeroes from then on. Of the program's
-/// descriptors only standard error is kept, for a last word: who waits for the end of its input or output
-/// must not wait for this thread.
+/// do) would close the userfaultfd, and the kernel would serve zeroes from then on. Of the descriptors that
+/// the program was started with only standard error is kept, for a last word: who waits for the end of its
+/// input or output, or of any other pipe, must not wait for this thread.
 pub(crate) fn keep_descriptors() {
     // SAFETY: concerns this thread's descriptors only: after the first call no others. Nothing of the
     // program has run yet, so that 0 and 1 are what it was started with; they stay taken, lest something of
@@ -98,6 +150,9 @@ pub(crate) fn keep_descriptors() {
             libc::dup3(nothing, 0, libc::O_CLOEXEC);
             libc::dup3(nothing, 1, libc::O_CLOEXEC);
             libc::close(nothing);
+        }
+        for &descriptor in INHERITED.get().into_iter().flatten() {
+            libc::close(descriptor);
         }
     }
 }

@@ -132,6 +132,11 @@ impl Setup {
     /// Builds the engine and starts its thread.
     pub(crate) fn start(self) -> Result<(), String> {
         ground::note_first_thread();
+        // As long as this thread opens descriptors: those of the others have tables of their own by then.
+        let _low = ground::LowDescriptors::take();
+        if self.counted {
+            ground::note_descriptors();
+        }
         let (store, parts) = match &self.device {
             Some(device) => shared_store(device, &self.dir, self.store_bytes)?,
             None => {

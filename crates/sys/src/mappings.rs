@@ -6,8 +6,8 @@
 
 use crate::Errno;
 use crate::descriptor_limit::with_one_more;
-use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode};
 use std::ffi::c_void;
 use std::ops::Range;
@@ -23,18 +23,37 @@ pub struct Anonymous {
     pub is_stack: bool,
 }
 
-/// Passes every private anonymous readable mapping of this process that reaches into `range` to `each`,
-/// whole, in order of address.
-///
-/// # Errors
-/// The kernel's errno.
-pub fn for_each_anonymous(range: Range<u64>, mut each: impl FnMut(Anonymous)) -> Result<(), Errno> {
-    let maps = with_one_more(|| {
-        rustix::fs::open("/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-    })?;
-    match ask(maps.as_fd(), &range, &mut each) {
-        Err(Errno::NOTTY) => read(maps.as_fd(), &range, each),
-        outcome => outcome,
+/// An open /proc/self/maps: a program may come to a place without /proc (chroot), or to a limit on
+/// descriptors, at any time.
+#[derive(Debug)]
+pub struct Mappings {
+    fd: OwnedFd,
+}
+
+impl Mappings {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn open() -> Result<Self, Errno> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        with_one_more(|| rustix::fs::open("/proc/self/maps", flags, Mode::empty())).map(|fd| Self { fd })
+    }
+
+    /// Passes every private anonymous readable mapping of this process that reaches into `range` to `each`,
+    /// whole, in order of address.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn for_each_anonymous(
+        &self,
+        range: Range<u64>,
+        mut each: impl FnMut(Anonymous),
+    ) -> Result<(), Errno> {
+        match ask(self.fd.as_fd(), &range, &mut each) {
+            Err(Errno::NOTTY) => read(self.fd.as_fd(), &range, each),
+            outcome => outcome,
+        }
     }
 }
 
@@ -141,6 +160,7 @@ fn ask(maps: BorrowedFd<'_>, range: &Range<u64>, mut each: impl FnMut(Anonymous)
 }
 
 fn read(maps: BorrowedFd<'_>, range: &Range<u64>, mut each: impl FnMut(Anonymous)) -> Result<(), Errno> {
+    rustix::fs::seek(maps, SeekFrom::Start(0))?;
     let mut buffer = [0u8; 8192];
     let mut filled = 0;
     loop {

@@ -10,10 +10,16 @@ use rustix::ioctl::{Ioctl, IoctlOutput, Opcode};
 use std::ffi::c_void;
 use std::ops::Range;
 
-/// An open /proc/self/pagemap.
+/// Bits of an entry.
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+
+/// /proc/self/pagemap and statm, kept open: a program may come to a place without /proc (chroot), or to a limit
+/// on descriptors, at any time.
 #[derive(Debug)]
 pub struct PageMap {
     fd: OwnedFd,
+    statm: OwnedFd,
 }
 
 impl PageMap {
@@ -22,7 +28,16 @@ impl PageMap {
     /// # Errors
     /// The kernel's errno.
     pub fn open() -> Result<Self, Errno> {
-        open("/proc/self/pagemap").map(|fd| Self { fd })
+        Ok(Self { fd: open("/proc/self/pagemap")?, statm: open("/proc/self/statm")? })
+    }
+
+    /// Pages of anonymous memory of this process that are in DRAM, as the kernel counts them (resident less
+    /// those of files and shared memory).
+    ///
+    /// # Errors
+    /// The kernel's errno, or EINVAL when the line reads differently.
+    pub fn anonymous_pages(&self) -> Result<u64, Errno> {
+        anonymous_pages_in(&self.statm)
     }
 
     /// Which of up to 64 pages from `address` hold anything, in memory or in the kernel's swap, a bit each.
@@ -30,8 +45,19 @@ impl PageMap {
     /// # Errors
     /// The kernel's errno.
     pub fn present(&self, address: u64, pages: usize) -> Result<u64, Errno> {
-        const PRESENT: u64 = 1 << 63;
-        const SWAPPED: u64 = 1 << 62;
+        self.entries_where(address, pages, |entry| entry & (PRESENT | SWAPPED) != 0)
+    }
+
+    /// Which of up to 64 pages from `address` hold no page but something else: a guard
+    /// (MADV_GUARD_INSTALL), or a mark of the kernel's. To put a page there would do away with it.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn marked(&self, address: u64, pages: usize) -> Result<u64, Errno> {
+        self.entries_where(address, pages, |entry| entry & (PRESENT | SWAPPED) == SWAPPED)
+    }
+
+    fn entries_where(&self, address: u64, pages: usize, is: impl Fn(u64) -> bool) -> Result<u64, Errno> {
         let mut entries = [0u8; 64 * 8];
         let wanted = &mut entries[..pages.min(64) * 8];
         let got = rustix::io::pread(&self.fd, &mut *wanted, address / PAGE * 8)?;
@@ -40,9 +66,7 @@ impl PageMap {
         }
         let words =
             entries[..got].chunks_exact(8).map(|entry| u64::from_ne_bytes(entry.try_into().expect("8")));
-        Ok(words
-            .enumerate()
-            .fold(0, |bits, (index, entry)| bits | u64::from(entry & (PRESENT | SWAPPED) != 0) << index))
+        Ok(words.enumerate().fold(0, |bits, (index, entry)| bits | u64::from(is(entry)) << index))
     }
 }
 
@@ -135,15 +159,6 @@ impl PageMap {
     }
 }
 
-/// Pages of anonymous memory of this process that are in DRAM, as the kernel counts them (resident less those
-/// of files and shared memory).
-///
-/// # Errors
-/// The kernel's errno, or EINVAL when the line reads differently.
-pub fn anonymous_pages() -> Result<u64, Errno> {
-    anonymous_pages_in("/proc/self/statm")
-}
-
 /// The process with most anonymous memory in DRAM among the children of this process's first thread, and
 /// how many pages that is. None when there are no children or the kernel does not list them.
 #[must_use]
@@ -158,13 +173,12 @@ pub fn largest_child() -> Option<(u32, u64)> {
 }
 
 fn anonymous_pages_of(process: u64) -> Result<u64, Errno> {
-    anonymous_pages_in(&format!("/proc/{process}/statm"))
+    anonymous_pages_in(&open(&format!("/proc/{process}/statm"))?)
 }
 
-fn anonymous_pages_in(path: &str) -> Result<u64, Errno> {
-    let fd = open(path)?;
+fn anonymous_pages_in(statm: &OwnedFd) -> Result<u64, Errno> {
     let mut buffer = [0u8; 128];
-    let got = rustix::io::read(&fd, &mut buffer)?;
+    let got = rustix::io::pread(statm, &mut buffer, 0)?;
     let mut words = buffer[..got].split(|&byte| byte == b' ').map(number);
     let (_, resident, shared) = (words.next(), words.next().flatten(), words.next().flatten());
     Ok(resident.ok_or(Errno::INVAL)?.saturating_sub(shared.ok_or(Errno::INVAL)?))
@@ -224,7 +238,7 @@ mod tests {
         region.write(6, 0, 1);
         let map = PageMap::open().unwrap();
         assert_eq!(map.present(region.address(), 8).unwrap(), 0b0100_0010);
-        assert!(anonymous_pages().unwrap() > 10);
+        assert!(map.anonymous_pages().unwrap() > 10 && map.anonymous_pages().unwrap() > 10, "again");
         assert_eq!(anonymous_pages_of(u64::MAX), Err(Errno::NOENT));
     }
 }

@@ -43,6 +43,8 @@ pub(super) struct Leaving {
     keep: u64,
     /// The last piece did not come whole, as an event waits to be read first.
     pub(super) waits: bool,
+    /// Pages turned out not to be there.
+    were_gone: bool,
     came: Came,
 }
 
@@ -60,6 +62,8 @@ struct Came {
     pages: u64,
     /// How many of them are on the store as they are.
     unchanged: u32,
+    /// Others are shared with a child that is gone, and were asked for.
+    asked: bool,
 }
 
 /// What has to be done with a page in a frame before the frame can be given back.
@@ -161,10 +165,13 @@ impl Engine {
         leaving.next = pages.end;
         let first = leaving.group + pages.start % BLOCK_PAGES;
         let keep = leaving.keep >> (pages.start % BLOCK_PAGES);
-        leaving.waits = !self.move_out(address, first, pages.len() as u32, keep);
+        let before = self.queues.resident();
+        leaving.waits = !self.move_out(address, first, pages.clone(), keep);
+        leaving.were_gone |= self.queues.resident() < before;
         let came = self.sort_out(address, first, pages, keep)?;
         leaving.came.pages |= came.pages;
         leaving.came.unchanged += came.unchanged;
+        leaving.came.asked |= came.asked;
         self.leaving = Some(leaving);
         Ok(true)
     }
@@ -191,7 +198,8 @@ impl Engine {
         let group = self.take_group()?;
         self.staging.hold(group);
         let keep = self.pages_in_use(block);
-        Some(Leaving { block, group, next: block * BLOCK_PAGES, keep, waits: false, came: Came::default() })
+        let (next, came) = (block * BLOCK_PAGES, Came::default());
+        Some(Leaving { block, group, next, keep, waits: false, were_gone: false, came })
     }
 
     /// Frames for pages that leave, but for the last ones, by which alone room can be gained.
@@ -201,7 +209,7 @@ impl Engine {
 
     /// A block is away, as far as it could be taken. True when that made progress.
     fn has_left(&mut self, leaving: &Leaving) -> bool {
-        let Came { pages, unchanged } = leaving.came;
+        let Came { pages, unchanged, asked } = leaving.came;
         let moved = pages.count_ones();
         self.staging.settle(leaving.group);
         self.staging.put_back_if_empty(leaving.group);
@@ -213,11 +221,17 @@ impl Engine {
         self.queues.evicted(leaving.block, went, unchanged.min(went.count_ones()), self.limits.total);
         self.stats.add(Stat::Evicted, u64::from(moved));
         self.tier.note_evicted(moved);
-        if moved == 0 {
+        let some_left = moved > 0 || leaving.were_gone;
+        if some_left {
+            self.asked_for.remove(&leaving.block);
+        } else if asked && self.asked_for.insert(leaving.block) {
+            // They can go as soon as they are the program's own. Who stays after that is held by somebody else.
+            self.queues.judge(leaving.block);
+        } else {
             self.queues.again_later(leaving.block);
         }
-        self.note_unmovable(moved);
-        moved > 0
+        self.note_unmovable(u32::from(some_left));
+        some_left
     }
 
     /// Pages of this block were put in place because somebody wants them.
@@ -243,8 +257,8 @@ impl Engine {
 
     /// Moves what is there into frames, but for what cannot be moved and for the pages to `keep`, a bit each.
     /// False when it broke off, as an event waits to be read: the block may be gone.
-    fn move_out(&mut self, address: u64, frame: u32, pages: u32, keep: u64) -> bool {
-        let (length, target) = (u64::from(pages) * PAGE, self.frames.address(frame));
+    fn move_out(&mut self, address: u64, frame: u32, pages: Range<u32>, keep: u64) -> bool {
+        let (length, target) = (pages.len() as u64 * PAGE, self.frames.address(frame));
         let (mut done, mut stuck, mut piece) = (0, 0, length);
         while done < length && stuck < STUCK_MAX {
             let keep = keep >> (done / PAGE);
@@ -271,6 +285,14 @@ impl Engine {
                 // Locked or read-only: this one stays.
                 Err(Errno::INVAL) => {
                     self.stats.add(Stat::Pinned, 1);
+                    done += PAGE;
+                }
+                // No page stands there but a guard (MADV_GUARD_INSTALL), which nobody told of.
+                Err(Errno::FAULT) if self.is_all_told() => {
+                    let page = pages.start + (done / PAGE) as u32;
+                    if self.table.state(page) == State::Resident {
+                        self.forget(page);
+                    }
                     done += PAGE;
                 }
                 // Pinned, or shared with a child: this one stays.
@@ -334,26 +356,27 @@ impl Engine {
                 self.forget(page);
             }
         }
-        self.ask_for_own(address, shared & !keep);
+        all.asked = self.ask_for_own(address, shared & !keep);
         Ok(all)
     }
 
-    /// Pages that a child once shared stay unmovable after it is gone, until they are written to. A thread
-    /// that may wait for pages sees to that; as long as there are children it would only make copies.
-    fn ask_for_own(&mut self, address: u64, mut pages: u64) {
-        let Some(agent) = self.agent.as_mut().filter(|_| self.last_child > 0 && self.children.is_empty())
-        else {
-            return;
+    /// Pages that a child once shared stay unmovable after it is gone, until they are written to, also where
+    /// the fork was before they were taken over. A thread that may wait for pages sees to that; as long as
+    /// there are children it would only make copies. True when all could be asked for.
+    fn ask_for_own(&mut self, address: u64, mut pages: u64) -> bool {
+        let Some(agent) = self.agent.as_mut().filter(|_| pages != 0 && self.children.is_empty()) else {
+            return false;
         };
         while pages != 0 {
             let start = pages.trailing_zeros();
             let count = (pages >> start).trailing_ones();
             let from = address + u64::from(start) * PAGE;
             if !agent.send(&Errand::MakeOwn(from..from + u64::from(count) * PAGE)) {
-                return;
+                return false;
             }
             pages &= !((u64::MAX >> (64 - count)) << start);
         }
+        true
     }
 
     /// A page's content was put into a frame, where it waits to be written.

@@ -10,6 +10,7 @@ use crate::stats::Stat;
 use crate::table::{State, mark_of};
 use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
+use std::ops::Range;
 
 /// How far ahead a scan is read, at most.
 const WINDOW_MAX: u32 = 16 * WIDE_PAGES;
@@ -86,7 +87,7 @@ impl Engine {
     }
 
     /// Reads pages with neighbouring slots in one go. False when there is no landing slot.
-    pub(super) fn start_load(&mut self, pages: std::ops::Range<u32>, purpose: Purpose) -> bool {
+    pub(super) fn start_load(&mut self, pages: Range<u32>, purpose: Purpose) -> bool {
         let wanted = purpose == Purpose::Demand;
         let Some(slot) = self.take_landing(pages.len() as u32, wanted) else { return false };
         let offset = u64::from(self.table.slot(pages.start)) * PAGE;
@@ -215,10 +216,13 @@ impl Engine {
     fn read_from(&mut self, first: u32, window: u32) -> u32 {
         let mut page = first;
         let end = (first + window).min(self.table.len());
-        let mut expanded = 0;
+        let (mut expanded, mut unmarked) = (0, first..first);
         while page < end && self.space.address(page).is_some() {
             if self.table.state(page) == State::Compressed {
-                if expanded == EXPAND_MAX || !self.expand_ahead(page) {
+                if !unmarked.contains(&page) {
+                    unmarked = self.unmarked_from(page, end);
+                }
+                if expanded == EXPAND_MAX || !unmarked.contains(&page) || !self.expand_ahead(page) {
                     break;
                 }
                 expanded += 1;
@@ -244,6 +248,15 @@ impl Engine {
             page += count;
         }
         page
+    }
+
+    /// Pages in a row where a page put in place does away with nothing.
+    fn unmarked_from(&self, page: u32, end: u32) -> Range<u32> {
+        let Some((address, pages)) = self.space.next_stretch(page..end, EXPAND_MAX) else {
+            return page..page;
+        };
+        let marked = self.page_map.marked(address, pages.len()).unwrap_or(u64::MAX);
+        pages.start..pages.end.min(pages.start + marked.trailing_zeros())
     }
 
     /// A read is over.
@@ -355,15 +368,26 @@ impl Engine {
     }
 
     /// Puts a run of pages of one landing slot in place, as far as its addresses are in a row.
-    fn put(&mut self, slot: u32, first: u32, run: std::ops::Range<u32>) {
+    fn put(&mut self, slot: u32, first: u32, run: Range<u32>) {
         let mut page = run.start;
         while page < run.end {
-            let block_end = ((page / BLOCK_PAGES + 1) * BLOCK_PAGES).min(run.end);
+            let mut block_end = ((page / BLOCK_PAGES + 1) * BLOCK_PAGES).min(run.end);
             let Some(address) = self.space.address(page) else {
                 self.table.set(page, State::Stored, None);
                 page += 1;
                 continue;
             };
+            if is_wide(slot) {
+                // For most of these nobody has asked.
+                let marked = self.page_map.marked(address, (block_end - page) as usize).unwrap_or(0);
+                if marked & 1 == 1 {
+                    self.table.set(page, State::Stored, None);
+                    self.wake(address);
+                    page += 1;
+                    continue;
+                }
+                block_end = block_end.min(page + marked.trailing_zeros());
+            }
             let from = (page - first) as usize * PAGE as usize;
             let to = from + (block_end - page) as usize * PAGE as usize;
             let outcome = self.userfault.copy(address, &self.io.landing(slot)[from..to], true);

@@ -2,12 +2,13 @@
 
 use super::changes::{Changes, Followed};
 use super::{Engine, TICK};
-use crate::platform::{Instant, Message, Userfault, for_each_anonymous};
+use crate::platform::{Instant, Message, Userfault};
 use crate::ranges::within;
 use crate::space::{BLOCK_PAGES, Space};
 use crate::stats::Stat;
 use crate::table::State;
 use overdrive_sys::Errno;
+use overdrive_sys::mappings::Anonymous;
 use overdrive_sys::uffd::PAGE;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -118,9 +119,8 @@ impl Engine {
         let mut there = Vec::new();
         let ends = registered.first().zip(registered.last());
         let all = ends.map_or(0..0, |(first, last)| first.start..last.end);
-        if let Err(errno) =
-            for_each_anonymous(all, |mapping| there.extend(within(&mapping.range, &registered)))
-        {
+        let each = |mapping: Anonymous| there.extend(within(&mapping.range, &registered));
+        if let Err(errno) = self.mappings.for_each_anonymous(all, each) {
             return (Vec::new(), Err(errno));
         }
         there.retain(|piece| match self.userfault.write_protect(piece.clone(), false) {
@@ -185,7 +185,7 @@ impl Engine {
         }
         let mut found = None;
         // Unreadable maps leave the fault parked; it is tried again.
-        let _ = for_each_anonymous(page..page + PAGE, |mapping| found = Some(mapping.range));
+        let _ = self.mappings.for_each_anonymous(page..page + PAGE, |mapping| found = Some(mapping.range));
         for gap in found.map_or_else(Vec::new, |range| self.space.gaps(range)) {
             if gap.contains(&address) {
                 // Where that is refused the fault stays parked.

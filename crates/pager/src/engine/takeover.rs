@@ -5,7 +5,7 @@
 //! What the engine itself lives in is left out.
 
 use super::{Engine, EngineError, Limits, Notice, TICK, notice};
-use crate::platform::{Instant, anonymous_pages, for_each_anonymous, largest_child};
+use crate::platform::{Instant, largest_child};
 use crate::ranges::without;
 use crate::seal::Seal;
 use crate::stats::Stat;
@@ -108,7 +108,7 @@ impl Engine {
     /// # Errors
     /// It cannot; with one that can.
     pub fn check_start(&self) -> Result<(), EngineError> {
-        let held = anonymous_pages().unwrap_or(0);
+        let held = self.page_map.anonymous_pages().unwrap_or(0);
         if held + Limits::LEAST <= self.limits.budget {
             return Ok(());
         }
@@ -133,7 +133,7 @@ impl Engine {
     }
 
     fn look(&mut self, takeover: &mut Takeover) {
-        let Ok(anonymous) = anonymous_pages() else { return };
+        let Ok(anonymous) = self.page_map.anonymous_pages() else { return };
         let mut unmanaged = anonymous.saturating_sub(self.held_here());
         self.stats.set(Stat::Unmanaged, unmanaged);
         self.stats.raise(Stat::HeldMax, anonymous);
@@ -151,7 +151,8 @@ impl Engine {
         if takeover.again && takeover.scanned.elapsed() >= takeover.reading_took * REST {
             takeover.began = true;
             takeover.again = self.scan(takeover);
-            unmanaged = anonymous_pages().unwrap_or(anonymous).saturating_sub(self.held_here());
+            let anonymous = self.page_map.anonymous_pages().unwrap_or(anonymous);
+            unmanaged = anonymous.saturating_sub(self.held_here());
             takeover.unmanaged_then = unmanaged;
             takeover.scanned = Instant::now();
         }
@@ -208,7 +209,7 @@ impl Engine {
     fn scan(&mut self, takeover: &mut Takeover) -> bool {
         let (mut found, began) = (Vec::new(), Instant::now());
         // Unreadable maps: nothing new is taken over this time.
-        let _ = for_each_anonymous(0..u64::MAX, |mapping| {
+        let _ = self.mappings.for_each_anonymous(0..u64::MAX, |mapping| {
             if mapping.writable && !mapping.is_stack {
                 found.extend(without(mapping.range, &takeover.exclude));
             }

@@ -356,7 +356,7 @@ fn fill_in_pieces() {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         area.check_all().unwrap();
-        let held = overdrive_sys::page_map::anonymous_pages().unwrap();
+        let held = overdrive_sys::page_map::PageMap::open().and_then(|map| map.anonymous_pages()).unwrap();
         if held < (BUDGET + BUDGET / 8) / PAGE as u64 {
             return;
         }
@@ -370,10 +370,11 @@ fn give_up_and_go_on() {
     let (over, budget) = (AtomicBool::new(false), BUDGET as usize / PAGE);
     let (mut given, mut other) = (Area::new(budget / 2), Area::new(budget + budget / 4));
     let own = given.at(0) as u64..given.at(given.len()) as u64;
+    let maps = overdrive_sys::mappings::Mappings::open().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                overdrive_sys::mappings::for_each_anonymous(0..u64::MAX, |mapping| {
+                maps.for_each_anonymous(0..u64::MAX, |mapping| {
                     let (start, length) = (mapping.range.start, mapping.range.end - mapping.range.start);
                     if mapping.range.contains(&own.start) || own.contains(&start) {
                         return;
