@@ -57,6 +57,8 @@ pub const WRITES_PER_DAY_MIN: u64 = 1 << 30;
 
 /// Writes at a time: enough to keep the drive busy, few enough to leave it to the reads.
 const WRITES: u32 = 2;
+/// Blocks there are entries for from the start; for more, tables grow.
+const FIRST_BLOCKS: u32 = if cfg!(test) { 1 } else { 1024 };
 /// The longest sleep: what is due without a message is looked at this often.
 const TICK: Duration = Duration::from_millis(5);
 /// How often the times of faults are told.
@@ -295,6 +297,8 @@ pub struct Engine {
     fresh: VecDeque<(u32, Instant)>,
     leaving: Option<evict::Leaving>,
     taken_back: clean::TakenBack,
+    /// A page was to be moved to a frame in which another stands.
+    frames_taken: bool,
     /// Blocks of which nothing moved when it was asked for pages that a child had shared.
     asked_for: BTreeSet<u32>,
     /// No block could be moved lately: it is tried again from then on.
@@ -341,8 +345,8 @@ impl Engine {
             page_map,
             mappings,
             space: Space::new(blocks),
-            table: Table::new(0),
-            queues: Queues::new(blocks),
+            table: Table::new(FIRST_BLOCKS * BLOCK_PAGES),
+            queues: Queues::new(FIRST_BLOCKS),
             slots,
             staging: Staging::new(groups),
             pool,
@@ -378,6 +382,7 @@ impl Engine {
             children: Vec::new(),
             fresh: VecDeque::with_capacity(evict::FRESH_BLOCKS),
             leaving: None,
+            frames_taken: false,
             asked_for: BTreeSet::new(),
             evict_again: None,
             write_again: None,

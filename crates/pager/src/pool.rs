@@ -192,6 +192,12 @@ impl Pool {
         self.live
     }
 
+    /// The program has locked all its memory (mlockall): what the kernel has put into empty chunks goes back.
+    pub fn unlock(&mut self) {
+        self.memory.unlock();
+        self.empty.iter().for_each(|&number| self.memory.give_back(number as usize));
+    }
+
     /// From now on it takes no more than so many pages of DRAM; what is there stays until it is taken out.
     pub fn set_limit(&mut self, pages: u64) {
         self.limit = (pages / u64::from(CHUNK_PAGES)).min(self.chunks.len() as u64) as u32;

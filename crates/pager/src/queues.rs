@@ -131,6 +131,13 @@ fn price(pages: u32, for_block: f32, for_run: f32) -> f32 {
     1.0 + (work - slope * x) / (all * (1.0 - away * (1.0 + x)))
 }
 
+/// More entries, the new ones zero: memory that was never touched.
+fn enlarge<T: Copy + Default>(entries: &mut Vec<T>, count: usize) {
+    let mut larger = vec![T::default(); count];
+    larger[..entries.len()].copy_from_slice(entries);
+    *entries = larger;
+}
+
 fn list_of(key: u64) -> u32 {
     (key % u64::from(RATES)) as u32
 }
@@ -172,6 +179,30 @@ impl Queues {
             step_left: u64::MAX,
             lowest: 0,
         }
+    }
+
+    /// Makes room for so many blocks, the new ones empty.
+    pub fn grow(&mut self, blocks: u32) {
+        let known = self.resident_in.len();
+        if blocks as usize <= known {
+            return;
+        }
+        let blocks = (blocks as usize).max(2 * known);
+        enlarge(&mut self.resident_in, blocks);
+        enlarge(&mut self.away_in, blocks);
+        enlarge(&mut self.went_last, blocks);
+        enlarge(&mut self.latest, blocks);
+        enlarge(&mut self.place, blocks);
+        enlarge(&mut self.returned, blocks);
+        enlarge(&mut self.exposed, blocks);
+        enlarge(&mut self.returned_lately, blocks);
+        enlarge(&mut self.away_lately, blocks);
+        enlarge(&mut self.counted, blocks);
+        enlarge(&mut self.looked, blocks);
+        enlarge(&mut self.in_vain, blocks);
+        enlarge(&mut self.unchanged, blocks);
+        enlarge(&mut self.newer, LISTS as usize + blocks);
+        enlarge(&mut self.older, LISTS as usize + blocks);
     }
 
     /// Resident pages of all blocks.

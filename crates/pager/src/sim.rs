@@ -622,6 +622,19 @@ impl Frames {
         });
     }
 
+    pub(crate) fn note_empty(&mut self, frame: u32) {
+        self.filled.remove(&frame);
+    }
+
+    pub(crate) fn clear_empty(&mut self, _: &Userfault) -> Result<(), Errno> {
+        let filled: BTreeSet<u64> = self.filled.iter().map(|&frame| self.address(frame)).collect();
+        let extent = self.extent();
+        kernel(|kernel| {
+            kernel.frames.retain(|address, _| !extent.contains(address) || filled.contains(address));
+        });
+        Ok(())
+    }
+
     pub(crate) fn page(&self, frame: u32) -> &[u8] {
         assert!(self.filled.contains(&frame), "frame {frame} is empty");
         let content = kernel(|kernel| kernel.frames.get(&self.address(frame)).copied());

@@ -14,6 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// which may never be as many again.
 const LARGE: usize = 64 << 10;
 
+/// So much is opened at a time.
+const OPENED: usize = 1 << 20;
+
 /// Addresses, not memory.
 const BYTES: usize = 16 << 30;
 const SMALLEST: usize = 16;
@@ -28,6 +31,9 @@ pub(crate) struct ArenaAllocator {
 struct State {
     base: *mut u8,
     used: usize,
+    /// So many bytes may be touched. The others are addresses alone, also to a program that has the kernel put
+    /// memory behind all that it may touch (mlockall).
+    open: usize,
     /// For each power of two, the last block given back; each holds the one before it in its first word.
     free: [*mut u8; CLASSES],
 }
@@ -37,7 +43,7 @@ unsafe impl Sync for ArenaAllocator {}
 
 impl ArenaAllocator {
     pub(crate) const fn new() -> Self {
-        let state = State { base: null_mut(), used: 0, free: [null_mut(); CLASSES] };
+        let state = State { base: null_mut(), used: 0, open: 0, free: [null_mut(); CLASSES] };
         Self { locked: AtomicBool::new(false), state: UnsafeCell::new(state) }
     }
 
@@ -86,7 +92,7 @@ impl ArenaAllocator {
             }
             // Aligned to its size up to a page; larger alignments than that are not asked for.
             let start = state.used.next_multiple_of(bytes.min(4096).max(layout.align()));
-            if start + bytes > BYTES {
+            if start + bytes > BYTES || !state.open_up_to(start + bytes) {
                 return (null_mut(), false);
             }
             state.used = start + bytes;
@@ -103,15 +109,32 @@ fn block_bytes(layout: Layout) -> usize {
 
 impl State {
     fn map(&mut self) -> bool {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping where the kernel likes touches nothing of anybody's.
-        let base = unsafe { libc::mmap(null_mut(), BYTES, access, flags, -1, 0) };
+        let base = unsafe { libc::mmap(null_mut(), BYTES, libc::PROT_NONE, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return false;
         }
+        // Nobody looks for the program's data there.
+        // SAFETY: the advice concerns exactly our own mapping.
+        unsafe { libc::madvise(base, BYTES, libc::MADV_DONTDUMP) };
         self.base = base.cast();
         true
+    }
+
+    /// Lets the first `bytes` be touched, and some more. False when the kernel has no memory for that.
+    fn open_up_to(&mut self, bytes: usize) -> bool {
+        if bytes <= self.open {
+            return true;
+        }
+        let end = bytes.next_multiple_of(OPENED).min(BYTES);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: concerns our own mapping alone, in which nobody touches what is not open.
+        let opened = unsafe { libc::mprotect(self.base.add(self.open).cast(), end - self.open, access) } == 0;
+        if opened {
+            self.open = end;
+        }
+        opened
     }
 }
 

@@ -2,7 +2,7 @@
 //! with any userfaultfd, and not handed on to children.
 
 use crate::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munlock, munmap};
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -74,6 +74,15 @@ impl<const CHUNK_BYTES: usize> Chunks<CHUNK_BYTES> {
         assert!(index < self.count, "chunk {index} of {}", self.count);
         // SAFETY: as in `chunk`, and `&mut self` makes this the only reference.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(index * CHUNK_BYTES), CHUNK_BYTES) }
+    }
+
+    /// The program has locked all its memory (mlockall), which is not meant for this.
+    pub fn unlock(&mut self) {
+        if self.count == 0 {
+            return;
+        }
+        // SAFETY: concerns our own mapping, whose content stays as it is.
+        let _ = unsafe { munlock(self.base.as_ptr().cast(), self.count * CHUNK_BYTES) };
     }
 
     /// Gives the memory of one piece to the kernel; it is zeroes then.

@@ -7,7 +7,7 @@
 
 use crate::Errno;
 use crate::uffd::{PAGE, Userfault};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munlock, munmap};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -86,6 +86,11 @@ impl Frames {
         }
     }
 
+    /// Nothing was moved to the frame after all.
+    pub fn note_empty(&mut self, frame: u32) {
+        self.filled[frame as usize / 64] &= !(1 << (frame % 64));
+    }
+
     /// The page in a frame.
     ///
     /// # Panics
@@ -116,14 +121,46 @@ impl Frames {
             range = self.extent();
             userfault.unregister(range.clone())?;
         }
-        // SAFETY: the frames lie in our own mapping, and no reference into it is alive beside `&mut self`.
-        let given = unsafe {
-            let first = self.base.as_ptr().add(frames.start as usize * PAGE_BYTES);
-            madvise(first.cast(), frames.len() * PAGE_BYTES, Advice::LinuxDontNeed)
-        };
+        let mut given = self.drop_pages(frames.clone());
+        if given == Err(Errno::INVAL) {
+            // The program has locked all its memory (mlockall), which is not meant for this.
+            self.unlock();
+            given = self.drop_pages(frames.clone());
+        }
         frames.for_each(|frame| self.filled[frame as usize / 64] &= !(1 << (frame % 64)));
         userfault.register_target(range)?;
         given
+    }
+
+    /// Frees frames into which the kernel has put pages of zeroes as the program locked all its memory
+    /// (mlockall): nothing can be moved there. All that was moved has to be noted.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn clear_empty(&mut self, userfault: &Userfault) -> Result<(), Errno> {
+        userfault.unregister(self.extent())?;
+        self.unlock();
+        let is_empty = |frame: &u32| self.filled[*frame as usize / 64] & (1 << (frame % 64)) == 0;
+        let empty: Vec<u32> = (0..self.count as u32).filter(is_empty).collect();
+        let runs = empty.chunk_by(|one, next| one + 1 == *next);
+        let outcome = runs.map(|run| run[0]..run[run.len() - 1] + 1).try_for_each(|run| self.drop_pages(run));
+        userfault.register_target(self.extent())?;
+        outcome
+    }
+
+    /// Only while they are not registered.
+    fn drop_pages(&self, frames: Range<u32>) -> Result<(), Errno> {
+        // SAFETY: the frames lie in our own mapping, and who gives them up holds `&mut self`: no reference into
+        // them is alive.
+        unsafe {
+            let first = self.base.as_ptr().add(frames.start as usize * PAGE_BYTES);
+            madvise(first.cast(), frames.len() * PAGE_BYTES, Advice::LinuxDontNeed)
+        }
+    }
+
+    fn unlock(&self) {
+        // SAFETY: concerns our own mapping, whose content stays as it is.
+        let _ = unsafe { munlock(self.base.as_ptr().cast(), self.count * PAGE_BYTES) };
     }
 }
 

@@ -78,6 +78,10 @@ impl Engine {
     /// A bounded piece of the work that keeps memory free; several while room is short. True when there is
     /// more to do at once.
     pub(super) fn make_room(&mut self, is_short: bool) -> Result<bool, Errno> {
+        if std::mem::take(&mut self.frames_taken) {
+            self.frames.clear_empty(&self.userfault)?;
+            self.pool.unlock();
+        }
         let (started, mut more, mut tried) = (Instant::now(), false, false);
         let pieces = if is_short { PIECES_IN_ONE_GO } else { 1 };
         self.pool.set_limit(self.tier.share(&self.pool, &self.limits));
@@ -287,6 +291,11 @@ impl Engine {
                     self.stats.add(Stat::Pinned, 1);
                     done += PAGE;
                 }
+                // Somebody stands in the frame: looked after before the next piece.
+                Err(Errno::EXIST) => {
+                    self.frames_taken = true;
+                    return true;
+                }
                 // No page stands there but a guard (MADV_GUARD_INSTALL), which nobody told of.
                 Err(Errno::FAULT) if self.is_all_told() => {
                     let page = pages.start + (done / PAGE) as u32;
@@ -327,10 +336,8 @@ impl Engine {
         let mut settled = None;
         for (index, page) in pages.enumerate() {
             let frame = first_frame + index as u32;
-            let came = arrived >> index & 1 == 1;
-            if came {
+            if arrived >> index & 1 == 1 && self.has_come(frame, address + index as u64 * PAGE)? {
                 let resident = self.table.state(page) == State::Resident;
-                self.frames.note_filled(frame);
                 // What stood in place is what counts, whatever was believed of it (MADV_FREE keeps pages that
                 // were given up, and the program may have written to them again).
                 let (next, unchanged) = self.stage(page, frame);
@@ -358,6 +365,19 @@ impl Engine {
         }
         all.asked = self.ask_for_own(address, shared & !keep);
         Ok(all)
+    }
+
+    /// Whether what stands in a frame has come from `address`, as it has but for one case: the program locked
+    /// all its memory (mlockall), and the kernel put zeroes where nothing was.
+    fn has_come(&mut self, frame: u32, address: u64) -> Result<bool, Errno> {
+        self.frames.note_filled(frame);
+        let is_zero = self.frames.page(frame).iter().all(|&byte| byte == 0);
+        if is_zero && self.page_map.present(address, 1)? == 1 {
+            self.frames.note_empty(frame);
+            self.frames_taken = true;
+            return Ok(false);
+        }
+        Ok(true)
     }
 
     /// Pages that a child once shared stay unmovable after it is gone, until they are written to, also where

@@ -144,10 +144,17 @@ impl Engine {
             let _ = self.userfault.unregister(range.clone());
             return false;
         };
-        self.table.grow(self.space.pages_end());
+        self.note_numbers();
         self.note_present(range, region.first);
         self.stats.set(Stat::ManagedBytes, self.space.bytes());
         true
+    }
+
+    /// There is an entry for each number in use.
+    fn note_numbers(&mut self) {
+        let pages = self.space.pages_end();
+        self.table.grow(pages);
+        self.queues.grow(pages.div_ceil(BLOCK_PAGES));
     }
 
     /// Pages of a range of which nothing is known are in place if they are there.
@@ -311,7 +318,7 @@ impl Engine {
         }
         // Without numbers for its pages their content could not be found again.
         let region = self.space.add(to.clone()).ok_or(Errno::NOMEM)?;
-        self.table.grow(self.space.pages_end());
+        self.note_numbers();
         for (start, state, place, slot, mark) in carried {
             let new = region.first + start;
             self.table.set_slot(new, slot);
