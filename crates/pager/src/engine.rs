@@ -531,6 +531,7 @@ impl Engine {
             self.stats.set(Stat::FaultP99, self.service.value_at(0.99).unwrap_or(0));
             self.service = Histogram::new();
             self.look_whether_full();
+            self.seal.iter().for_each(Seal::lock_again);
         }
     }
 

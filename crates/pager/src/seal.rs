@@ -55,6 +55,11 @@ impl Seal {
         Self::new(&Secret::random()?)
     }
 
+    /// Sees to it that the key is locked in memory still.
+    pub fn lock_again(&self) {
+        self.ciphers.lock_again();
+    }
+
     /// The addresses it lives at.
     pub(crate) fn extent(&self) -> Range<u64> {
         self.ciphers.extent()

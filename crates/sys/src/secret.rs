@@ -50,6 +50,13 @@ impl<T> Secret<T> {
         Ok(Self { place, bytes })
     }
 
+    /// Locks it in memory again: a program that unlocks all it has (munlockall) unlocks this too.
+    pub fn lock_again(&self) {
+        // SAFETY: concerns exactly our own mapping, whose content stays as it is. What cannot be locked is no
+        // worse than before.
+        let _ = unsafe { mlock(self.place.as_ptr().cast(), self.bytes) };
+    }
+
     /// The addresses it lives at.
     #[must_use]
     pub fn extent(&self) -> Range<u64> {

@@ -60,7 +60,7 @@ const RELOCATED: &str = "\
 asm(\".section .data.addresses,\\\"aw\\\"\\n.balign 8\\n.rept 4718592\\n.quad main\\n.endr\\n.text\\n\");\n\
 int main(void) { puts(\"begun\"); return 0; }\n";
 
-fn build(folder: &Path, source: &str, arguments: &[&str]) -> Option<PathBuf> {
+pub(crate) fn build(folder: &Path, source: &str, arguments: &[&str]) -> Option<PathBuf> {
     let (file, program) = (folder.join("program.c"), folder.join("program"));
     std::fs::write(&file, source).unwrap();
     let built = Command::new("cc").args(arguments).arg(&file).arg("-o").arg(&program).output().unwrap();

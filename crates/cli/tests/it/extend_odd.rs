@@ -1,0 +1,219 @@
+//! Programs that do to their memory and their process what few do: each finds what it would find without the
+//! pager, within its budget.
+
+use crate::extend::{assert_empty, extend, ready};
+use crate::extend_budget::build;
+use serde_json::Value;
+use std::path::Path;
+
+/// What all of these have: 4 KiB pages with content of their own, and how much is in DRAM.
+const COMMON: &str = "\
+#define _GNU_SOURCE\n\
+#include <fcntl.h>\n#include <setjmp.h>\n#include <signal.h>\n#include <stdint.h>\n#include <stdio.h>\n\
+#include <stdlib.h>\n#include <string.h>\n#include <sys/mman.h>\n#include <sys/resource.h>\n\
+#include <sys/wait.h>\n#include <unistd.h>\n\
+enum { MIB = 256 };\n\
+static uint64_t *map(long pages) {\n\
+    alarm(200);\n\
+    void *all = mmap(0, pages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n\
+    return all == MAP_FAILED ? 0 : all;\n\
+}\n\
+static uint64_t word(long page, int at) { return (page + 1) * 0x9e3779b97f4a7c15u + at * 77777777777u; }\n\
+static void fill(uint64_t *all, long page) {\n\
+    for (int at = 0; at < 512; at++) all[page * 512 + at] = word(page, at);\n\
+}\n\
+static int is_there(uint64_t *all, long page) {\n\
+    for (int at = 0; at < 512; at += 73) if (all[page * 512 + at] != word(page, at)) return 0;\n\
+    return 1;\n\
+}\n\
+static long present(uint64_t *all, long pages) {\n\
+    long count = 0;\n\
+    int map = open(\"/proc/self/pagemap\", O_RDONLY);\n\
+    for (long page = 0; page < pages; page++) {\n\
+        uint64_t entry = 0;\n\
+        pread(map, &entry, 8, ((uintptr_t)all / 4096 + page) * 8);\n\
+        count += entry >> 63;\n\
+    }\n\
+    close(map);\n\
+    return count;\n\
+}\n";
+
+/// Builds a program, runs it with 64 MiB, and gives its exit code, its errors and the most it held, in MiB.
+fn run(place: &Path, store: &Path, body: &str, words: &[&str]) -> (i32, String, u64) {
+    let program = build(place, &format!("{COMMON}{body}"), &["-O1", "-w"]).expect("built");
+    let stats = place.join("stats.json");
+    let arguments = ["--quiet", "--backend", "pager", "--dram", "64MiB", "--stats", stats.to_str().unwrap()];
+    let command = [words, &[program.to_str().unwrap()]].concat();
+    let (code, _, error) = extend(&arguments, store, &command);
+    let stats: Value = serde_json::from_slice(&std::fs::read(stats).unwrap()).unwrap();
+    let processes = stats["processes"].as_array().unwrap().iter();
+    let held = processes.filter_map(|process| process["held_max"].as_u64()).max();
+    (code, error, held.unwrap_or(0) / 256)
+}
+
+/// Reading ahead put pages over guards, and pages that became guards counted as in place for ever.
+#[test]
+fn guards_stay_and_take_nothing_of_the_budget() {
+    const NAME: &str = "extend_odd::guards_stay_and_take_nothing_of_the_budget";
+    const BODY: &str = "\
+static sigjmp_buf back;\n\
+static void caught(int number) { siglongjmp(back, 1); }\n\
+int main(void) {\n\
+    enum { PAGES = 160 * MIB, GUARD = 102 };\n\
+    signal(SIGSEGV, caught);\n\
+    uint64_t *all = map(PAGES), *more = map(48 * MIB);\n\
+    if (madvise(more, 48 << 20, GUARD)) return 77;\n\
+    if (madvise(more, 48 << 20, GUARD + 1)) return 2;\n\
+    for (long page = 0; page < PAGES; page++) fill(all, page);\n\
+    for (int round = 0; round < 4; round++) {\n\
+        for (long page = 0; page < 24 * MIB; page++) fill(more, page);\n\
+        if (madvise(more, 48 << 20, GUARD) || madvise(more, 48 << 20, GUARD + 1)) return 3;\n\
+    }\n\
+    for (long page = 5; page < PAGES; page += 37) if (madvise(all + page * 512, 4096, GUARD)) return 4;\n\
+    for (long page = 0; page < PAGES; page++) if (page % 37 != 5 && !is_there(all, page)) return 5;\n\
+    for (volatile long page = 5; page < PAGES; page += 37)\n\
+        if (!sigsetjmp(back, 1)) { *(volatile char *)(all + page * 512); return 6; }\n\
+}\n";
+    let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
+    let (code, error, held) = run(place.path(), store.path(), BODY, &[]);
+    if code == 77 {
+        return crate::support::skip(NAME, "no MADV_GUARD_INSTALL (Linux 6.13)");
+    }
+    assert_eq!(code, 0, "{error}");
+    assert!(held <= 96, "{held} MiB: {error}");
+    assert_empty(store.path());
+}
+
+/// It was ended, or had all addresses of the library filled with memory.
+#[test]
+fn a_program_may_lock_all_its_memory_and_unlock_it() {
+    const NAME: &str = "extend_odd::a_program_may_lock_all_its_memory_and_unlock_it";
+    const BODY: &str = "\
+int main(void) {\n\
+    enum { PAGES = 128 * MIB };\n\
+    struct rlimit limit;\n\
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur < 8ul << 30 && geteuid()) return 77;\n\
+    if (mlockall(MCL_CURRENT) || munlockall()) return 2;\n\
+    uint64_t *all = map(PAGES);\n\
+    for (long page = 0; page < PAGES; page++) fill(all, page);\n\
+    if (mlockall(MCL_CURRENT)) return 3;\n\
+    for (long page = 0; page < PAGES; page++) if (!is_there(all, page)) return 4;\n\
+    if (munlockall()) return 5;\n\
+    for (int round = 0; round < 3; round++)\n\
+        for (long page = 0; page < PAGES; page++) {\n\
+            if (!is_there(all, page)) return 6;\n\
+            all[page * 512 + 1] = word(page, 1);\n\
+        }\n\
+    return present(all, PAGES) > 72 * MIB ? 7 : 0;\n\
+}\n";
+    let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
+    let (code, error, held) = run(place.path(), store.path(), BODY, &[]);
+    if code == 77 {
+        return crate::support::skip(NAME, "this user may not lock memory");
+    }
+    assert_eq!(code, 0, "{error}");
+    assert!(held <= 512, "{held} MiB: {error}");
+    assert_empty(store.path());
+}
+
+/// From then on nothing new was held to the budget, and memory that had grown was waited for without end.
+#[test]
+fn a_program_that_can_open_nothing_any_more_is_held_to_its_budget() {
+    const NAME: &str = "extend_odd::a_program_that_can_open_nothing_any_more_is_held_to_its_budget";
+    const BODY: &str = "\
+int main(void) {\n\
+    enum { FIRST = 48 * MIB, MORE = 200 * MIB };\n\
+    uint64_t *all = map(FIRST);\n\
+    for (long page = 0; page < FIRST; page++) fill(all, page);\n\
+    usleep(300000);\n\
+    struct rlimit none = { 0, 0 };\n\
+    if (setrlimit(RLIMIT_NOFILE, &none) || open(\"/dev/null\", O_RDONLY) >= 0) return 2;\n\
+    all = mremap(all, FIRST * 4096l, (FIRST + MORE) * 4096l, MREMAP_MAYMOVE);\n\
+    if (all == MAP_FAILED) return 3;\n\
+    for (long page = FIRST; page < FIRST + MORE; page++) fill(all, page);\n\
+    for (long page = 0; page < FIRST + MORE; page++) if (!is_there(all, page)) return 4;\n\
+}\n";
+    let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
+    let (code, error, held) = run(place.path(), store.path(), BODY, &[]);
+    assert_eq!(code, 0, "{error}");
+    assert!((32..=96).contains(&held), "{held} MiB: {error}");
+    assert_empty(store.path());
+}
+
+/// They stayed in place for ever.
+#[test]
+fn pages_that_a_child_shared_before_they_were_taken_over_go_when_they_are_cold() {
+    const NAME: &str =
+        "extend_odd::pages_that_a_child_shared_before_they_were_taken_over_go_when_they_are_cold";
+    const BODY: &str = "\
+int main(void) {\n\
+    enum { OLD = 28 * MIB, NEW = 200 * MIB };\n\
+    uint64_t *old = map(OLD), *more;\n\
+    for (long page = 0; page < OLD; page++) fill(old, page);\n\
+    int child = fork();\n\
+    if (child == 0) _exit(0);\n\
+    if (waitpid(child, 0, 0) != child) return 2;\n\
+    more = map(NEW);\n\
+    for (int round = 0; round < 4; round++) for (long page = 0; page < NEW; page++) fill(more, page);\n\
+    if (present(old, OLD) > OLD / 2) return 3;\n\
+    for (long page = 0; page < OLD; page++) if (!is_there(old, page)) return 4;\n\
+}\n";
+    let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
+    let (code, error, _) = run(place.path(), store.path(), BODY, &[]);
+    assert_eq!(code, 0, "{error}");
+    assert_empty(store.path());
+}
+
+/// The store had the number, and was replaced; pages were lost.
+#[test]
+fn a_program_that_is_started_without_standard_streams_loses_nothing() {
+    const NAME: &str = "extend_odd::a_program_that_is_started_without_standard_streams_loses_nothing";
+    const BODY: &str = "\
+int main(void) {\n\
+    enum { PAGES = 128 * MIB };\n\
+    static char line[4096] __attribute__((aligned(4096)));\n\
+    uint64_t *all = map(PAGES);\n\
+    for (long page = 0; page < PAGES; page++) fill(all, page);\n\
+    for (int stream = 0; stream < 3; stream++) if (fcntl(stream, F_GETFD) >= 0) write(stream, line, 4096);\n\
+    for (int round = 0; round < 2; round++)\n\
+        for (long page = 0; page < PAGES; page++) if (!is_there(all, page)) return 4;\n\
+    int opened = open(\"/dev/null\", O_RDONLY);\n\
+    return opened > 2 ? 5 : 0;\n\
+}\n";
+    let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
+    for closed in ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"] {
+        let script = format!("exec \"$0\" {closed}");
+        let (code, error, _) = run(place.path(), store.path(), BODY, &["sh", "-c", &script]);
+        assert_eq!(code, 0, "{closed}: {error}");
+    }
+    assert_empty(store.path());
+}
+
+/// The library's threads kept it open for as long as the program ran.
+#[test]
+fn who_waits_for_the_end_of_a_pipe_does_not_wait_for_the_library() {
+    const NAME: &str = "extend_odd::who_waits_for_the_end_of_a_pipe_does_not_wait_for_the_library";
+    const BODY: &str = "\
+int main(int count, char **words) {\n\
+    int ends[2];\n\
+    if (count == 1) {\n\
+        if (pipe(ends) || dup2(ends[1], 9) != 9) return 2;\n\
+        close(ends[1]);\n\
+        int child = fork();\n\
+        if (child == 0) { execl(words[0], words[0], \"child\", (char *)0); _exit(3); }\n\
+        close(9);\n\
+        alarm(20);\n\
+        char byte;\n\
+        int got = read(ends[0], &byte, 1);\n\
+        kill(child, SIGKILL);\n\
+        waitpid(child, 0, 0);\n\
+        return got == 0 ? 0 : 4;\n\
+    }\n\
+    close(9);\n\
+    sleep(60);\n\
+}\n";
+    let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
+    let (code, error, _) = run(place.path(), store.path(), BODY, &[]);
+    // It is ended by an alarm when the pipe does not end.
+    assert_eq!(code, 0, "{error}");
+}
