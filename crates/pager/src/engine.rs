@@ -17,7 +17,7 @@ use overdrive_hist::Histogram;
 use overdrive_sys::Errno;
 use overdrive_sys::parts::Parts;
 use overdrive_sys::uffd::PAGE;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
@@ -297,12 +297,7 @@ pub struct Engine {
     fresh: VecDeque<(u32, Instant)>,
     leaving: Option<evict::Leaving>,
     taken_back: clean::TakenBack,
-    /// A page was to be moved to a frame in which another stands.
-    frames_taken: bool,
-    /// Blocks of which nothing moved when it was asked for pages that a child had shared.
-    asked_for: BTreeSet<u32>,
-    /// No block could be moved lately: it is tried again from then on.
-    evict_again: Option<Instant>,
+    unmovable: evict::Unmovable,
     /// The store refused a write: the next one is tried then.
     write_again: Option<Instant>,
     /// Because its file system has no room, or its device.
@@ -312,7 +307,6 @@ pub struct Engine {
     /// Memory being given up that was registered and not yet entered, and until when that may take.
     unknown_giving_up: Vec<(Range<u64>, Instant)>,
     given_up_seen: Instant,
-    unmovable_blocks: u32,
     /// The last child's number; the parent is 0.
     last_child: u32,
     children_seen: Instant,
@@ -340,11 +334,10 @@ impl Engine {
         let pool = Pool::new(limits.budget, config.compress).map_err(failed("compressed tier"))?;
         // Nothing may fail after this: the unmapping of what is registered waits for who reads the messages.
         let frames = frames_for(groups, &userfault)?;
-        let blocks = (config.managed_bytes_max / PAGE).div_ceil(u64::from(BLOCK_PAGES)).min(1 << 24) as u32;
         Ok(Self {
             page_map,
             mappings,
-            space: Space::new(blocks),
+            space: Space::of_bytes(config.managed_bytes_max),
             table: Table::new(FIRST_BLOCKS * BLOCK_PAGES),
             queues: Queues::new(FIRST_BLOCKS),
             slots,
@@ -382,16 +375,13 @@ impl Engine {
             children: Vec::new(),
             fresh: VecDeque::with_capacity(evict::FRESH_BLOCKS),
             leaving: None,
-            frames_taken: false,
-            asked_for: BTreeSet::new(),
-            evict_again: None,
+            unmovable: evict::Unmovable::default(),
             write_again: None,
             taken_back: clean::TakenBack::default(),
             no_space: false,
             giving_up: message::GivenUp::default(),
             unknown_giving_up: Vec::new(),
             given_up_seen: Instant::now(),
-            unmovable_blocks: 0,
             last_child: 0,
             children_seen: Instant::now(),
             stuck: false,

@@ -88,6 +88,12 @@ impl Space {
         Self { by_address: BTreeMap::new(), by_number: BTreeMap::new(), free, bytes: 0 }
     }
 
+    /// A space for at most so many bytes, as far as there are numbers.
+    #[must_use]
+    pub fn of_bytes(bytes: u64) -> Self {
+        Self::new(bytes.div_ceil(BLOCK_BYTES).min(1 << 24) as u32)
+    }
+
     /// The page at an address.
     #[must_use]
     pub fn page(&self, address: u64) -> Option<u32> {

@@ -31,8 +31,8 @@ pub(crate) struct ArenaAllocator {
 struct State {
     base: *mut u8,
     used: usize,
-    /// So many bytes may be touched. The others are addresses alone, also to a program that has the kernel put
-    /// memory behind all that it may touch (mlockall).
+    /// So many bytes may be touched. The others are addresses alone, also to a program that has the kernel
+    /// put memory behind all that it may touch (mlockall).
     open: usize,
     /// For each power of two, the last block given back; each holds the one before it in its first word.
     free: [*mut u8; CLASSES],

@@ -150,8 +150,8 @@ impl Frames {
 
     /// Only while they are not registered.
     fn drop_pages(&self, frames: Range<u32>) -> Result<(), Errno> {
-        // SAFETY: the frames lie in our own mapping, and who gives them up holds `&mut self`: no reference into
-        // them is alive.
+        // SAFETY: the frames lie in our own mapping, and who gives them up holds `&mut self`: no reference
+        // into them is alive.
         unsafe {
             let first = self.base.as_ptr().add(frames.start as usize * PAGE_BYTES);
             madvise(first.cast(), frames.len() * PAGE_BYTES, Advice::LinuxDontNeed)

@@ -14,8 +14,8 @@ use std::ops::Range;
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 
-/// /proc/self/pagemap and statm, kept open: a program may come to a place without /proc (chroot), or to a limit
-/// on descriptors, at any time.
+/// /proc/self/pagemap and statm, kept open: a program may come to a place without /proc (chroot), or to a
+/// limit on descriptors, at any time.
 #[derive(Debug)]
 pub struct PageMap {
     fd: OwnedFd,

@@ -10,6 +10,7 @@ use crate::stats::Stat;
 use crate::table::{State, mark_of};
 use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -30,6 +31,19 @@ const FRESH: Duration = Duration::from_micros(500);
 pub(super) const FRESH_BLOCKS: usize = 16;
 /// Blocks in a row of which nothing moved before eviction pauses.
 const UNMOVABLE_IN_A_ROW: u32 = 32;
+
+/// What stood in the way of eviction lately.
+#[derive(Debug, Default)]
+pub(super) struct Unmovable {
+    /// Blocks of which nothing moved.
+    pub(super) in_a_row: u32,
+    /// When it is tried again, after too many of these.
+    pub(super) again: Option<Instant>,
+    /// Blocks of which nothing moved when it was asked for pages that a child had shared.
+    pub(super) asked_for: BTreeSet<u32>,
+    /// A page was to be moved to a frame in which another stands.
+    frames_taken: bool,
+}
 
 /// A block on its way out, piece by piece.
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +92,7 @@ impl Engine {
     /// A bounded piece of the work that keeps memory free; several while room is short. True when there is
     /// more to do at once.
     pub(super) fn make_room(&mut self, is_short: bool) -> Result<bool, Errno> {
-        if std::mem::take(&mut self.frames_taken) {
+        if std::mem::take(&mut self.unmovable.frames_taken) {
             self.frames.clear_empty(&self.userfault)?;
             self.pool.unlock();
         }
@@ -190,7 +204,7 @@ impl Engine {
 
     /// The block that goes next, with room for it in staging.
     fn next_to_leave(&mut self) -> Option<Leaving> {
-        if self.evict_again.is_some_and(|again| Instant::now() < again) {
+        if self.unmovable.again.is_some_and(|again| Instant::now() < again) {
             return None;
         }
         let block = self.queues.victim()?;
@@ -227,9 +241,9 @@ impl Engine {
         self.tier.note_evicted(moved);
         let some_left = moved > 0 || leaving.were_gone;
         if some_left {
-            self.asked_for.remove(&leaving.block);
-        } else if asked && self.asked_for.insert(leaving.block) {
-            // They can go as soon as they are the program's own. Who stays after that is held by somebody else.
+            self.unmovable.asked_for.remove(&leaving.block);
+        } else if asked && self.unmovable.asked_for.insert(leaving.block) {
+            // They can go as soon as they are the program's own. Who stays after that is held by others.
             self.queues.judge(leaving.block);
         } else {
             self.queues.again_later(leaving.block);
@@ -255,8 +269,8 @@ impl Engine {
     }
 
     fn note_unmovable(&mut self, moved: u32) {
-        self.unmovable_blocks = if moved > 0 { 0 } else { self.unmovable_blocks + 1 };
-        self.evict_again = (self.unmovable_blocks >= UNMOVABLE_IN_A_ROW).then(|| Instant::now() + TICK);
+        self.unmovable.in_a_row = if moved > 0 { 0 } else { self.unmovable.in_a_row + 1 };
+        self.unmovable.again = (self.unmovable.in_a_row >= UNMOVABLE_IN_A_ROW).then(|| Instant::now() + TICK);
     }
 
     /// Moves what is there into frames, but for what cannot be moved and for the pages to `keep`, a bit each.
@@ -293,7 +307,7 @@ impl Engine {
                 }
                 // Somebody stands in the frame: looked after before the next piece.
                 Err(Errno::EXIST) => {
-                    self.frames_taken = true;
+                    self.unmovable.frames_taken = true;
                     return true;
                 }
                 // No page stands there but a guard (MADV_GUARD_INSTALL), which nobody told of.
@@ -374,7 +388,7 @@ impl Engine {
         let is_zero = self.frames.page(frame).iter().all(|&byte| byte == 0);
         if is_zero && self.page_map.present(address, 1)? == 1 {
             self.frames.note_empty(frame);
-            self.frames_taken = true;
+            self.unmovable.frames_taken = true;
             return Ok(false);
         }
         Ok(true)

@@ -218,9 +218,9 @@ impl World {
                 .collect::<Vec<_>>(),
             engine.giving_up.in_turn.iter().map(|given| given.due(until)).collect::<Vec<_>>(),
             (
-                engine.evict_again.map(until),
+                engine.unmovable.again.map(until),
                 engine.write_again.map(until),
-                engine.unmovable_blocks,
+                (engine.unmovable.in_a_row, &engine.unmovable.asked_for),
                 engine.unknown_giving_up.iter().map(|(range, at)| (range, until(*at))).collect::<Vec<_>>(),
                 [engine.given_up_seen, engine.children_seen].map(since),
                 engine
