@@ -90,7 +90,7 @@ fn wants_colour(no_color: Option<OsString>, term: Option<OsString>) -> bool {
 }
 
 /// Replaces a file in one step, so that a reader or a crash sees the old one or the new one, whole. What is
-/// no regular file (a device, a pipe) is written to, without waiting for a reader of a pipe, who may never come.
+/// no regular file (a device, a pipe) is written to, without waiting for a reader, who may never come.
 pub(crate) fn replace_file(path: &Path, text: &str) -> Result<()> {
     let written = if is_special(path) {
         open_special_for_writing(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(explained)

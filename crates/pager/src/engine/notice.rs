@@ -97,8 +97,8 @@ impl fmt::Display for Notice {
             }
             Self::TooSmall { budget_bytes, stuck_bytes } => write!(
                 f,
-                "the budget of {} cannot be held: {} cannot be evicted (stacks, small mappings, locked memory, what \
-                 children share); wanted --dram of at least {}",
+                "the budget of {} cannot be held: {} cannot be evicted (stacks, small mappings, locked and read-only \
+                 memory, what children share); wanted --dram of at least {}",
                 format_size(*budget_bytes),
                 format_size(stuck_bytes.next_multiple_of(MIB)),
                 format_size(wanted_bytes(*stuck_bytes))
