@@ -35,6 +35,8 @@ const BELIEVED: Duration = Duration::from_secs(2);
 const BELIEVED_MAX: Duration = Duration::from_secs(32);
 /// A rate that differs so much from the one that was found is of another kind of work.
 const OTHER_WORK: f64 = 1.6;
+/// To put so many threads elsewhere takes longer than they are given to settle: nothing is tried with more.
+const THREADS_MOST: usize = 512;
 /// How often it is looked otherwise.
 const REST: Duration = Duration::from_millis(200);
 
@@ -133,14 +135,14 @@ impl Gather {
             _ if rate < FEW_PER_S => {
                 *self = Self { last: self.last, ..Self::default() };
             }
-            State::Quiet => self.begin(threads(), cpus),
+            State::Quiet => self.begin(threads(), cpus, at, rate),
             State::Believing { until, rate: found } => {
                 let is_other = rate > found * OTHER_WORK || rate < found / OTHER_WORK;
                 if is_other {
                     self.settled = None;
                 }
                 if is_other || at >= until {
-                    self.begin(threads(), cpus);
+                    self.begin(threads(), cpus, at, rate);
                 }
             }
         }
@@ -154,7 +156,12 @@ impl Gather {
 
     /// Sets what is known against its neighbour on the ladder: all processors, half of those that the threads
     /// can use, and so on down to one.
-    fn begin(&mut self, threads: usize, cpus: usize) {
+    fn begin(&mut self, threads: usize, cpus: usize, at: Duration, rate: f64) {
+        if threads > THREADS_MOST {
+            (self.width, self.settled) = (None, None);
+            self.state = State::Believing { until: at + BELIEVED_MAX, rate };
+            return;
+        }
         self.state = State::Quiet;
         let useful = threads.min(cpus);
         let below = |width: usize| (width > 1).then_some(width / 2);
@@ -279,6 +286,9 @@ mod tests {
         let many = |width: Option<usize>| if width.is_some() { 65_000.0 } else { 45_000.0 };
         world.run(Duration::from_secs(5), many);
         assert_eq!(world.run(Duration::from_secs(1), few), None, "and given all back when it ends");
+        let mut crowd = World::new(THREADS_MOST + 1, 2, 1);
+        crowd.run(Duration::from_secs(60), many);
+        assert_eq!(crowd.share(None), 1.0, "to move so many takes too long");
         let mut alone = World::new(16, 1, 1);
         alone.run(Duration::from_secs(10), |_| 65_000.0);
         assert_eq!(alone.share(None), 1.0, "with one processor there is nothing to try");
