@@ -3,6 +3,7 @@
 use super::agent::Errand;
 use super::changes::Followed;
 use super::clean::GROUPS_FOR_CLEANING;
+use super::fault::ZEROES;
 use super::{Engine, RELEASE_GROUPS, TICK};
 use crate::platform::Instant;
 use crate::space::{BLOCK_PAGES, pages_where};
@@ -385,8 +386,7 @@ impl Engine {
     /// all its memory (mlockall), and the kernel put zeroes where nothing was.
     fn has_come(&mut self, frame: u32, address: u64) -> Result<bool, Errno> {
         self.frames.note_filled(frame);
-        let is_zero = self.frames.page(frame).iter().all(|&byte| byte == 0);
-        if is_zero && self.page_map.present(address, 1)? == 1 {
+        if self.frames.page(frame) == ZEROES[0] && self.page_map.present(address, 1)? == 1 {
             self.frames.note_empty(frame);
             self.unmovable.frames_taken = true;
             return Ok(false);
@@ -426,7 +426,7 @@ impl Engine {
     fn stage(&mut self, page: u32, frame: u32) -> (Next, bool) {
         self.leave_pool(page);
         let mark = mark_of(self.frames.page(frame), self.seed);
-        if mark == self.zero_mark && self.frames.page(frame).iter().all(|&byte| byte == 0) {
+        if mark == self.zero_mark && self.frames.page(frame) == ZEROES[0] {
             self.stats.add(Stat::EvictedZero, 1);
             self.leave_slot(page);
             self.table.set(page, State::Empty, None);

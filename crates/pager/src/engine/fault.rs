@@ -10,7 +10,7 @@ use overdrive_sys::uffd::PAGE;
 
 /// Pages of zeroes put in place at once, at most.
 const FILL_MAX: u32 = 32;
-static ZEROES: [[u8; PAGE as usize]; FILL_MAX as usize] = [[0; PAGE as usize]; FILL_MAX as usize];
+pub(super) static ZEROES: [[u8; PAGE as usize]; FILL_MAX as usize] = [[0; PAGE as usize]; FILL_MAX as usize];
 
 /// Who writes new memory from front to back: the page that comes next, and how many were filled at once.
 #[derive(Debug, Clone, Copy, Default)]
