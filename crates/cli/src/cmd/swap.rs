@@ -5,7 +5,7 @@ mod show;
 mod status;
 
 use crate::cmd::tune::standing::{How, Which, take_back};
-use crate::cmd::tune::{busy_disks, driven, hold_back, occasion, state_folder, tell_set_aside};
+use crate::cmd::tune::{busy_disks, driven, hold_back, next_command, occasion, state_folder, tell_set_aside};
 use crate::exit::{Ending, Refused, refuse};
 use crate::flags::{OnOff, SwapCommand, SwapFlags, SwapOffFlags, SwapOnFlags, SwapPlanFlags, SwapWishFlags};
 use crate::leftovers::{self, Swept};
@@ -132,9 +132,11 @@ fn on(flags: &SwapOnFlags) -> Result<Ending> {
         if undone.iter().all(|reversal| is_back(reversal.reverted.outcome)) {
             bail!("{why}; everything is as it was before");
         }
-        bail!("{why}; not everything could be taken back: overdrive tune status says what stands");
+        let status = next_command("tune status", &flags.state, Path::new("/"));
+        bail!("{why}; not everything could be taken back: {status} says what stands");
     }
-    show::applied(&setup, &rows, set, &held_back, flags.wish.json)?;
+    let off = next_command("swap off", &flags.state, Path::new("/"));
+    show::applied(&setup, &rows, set, &off, &held_back, flags.wish.json)?;
     let is_good = held_back.is_empty() && outcomes.iter().all(Applied::is_good);
     Ok(if is_good { Ending::Done } else { Ending::BadVerdict })
 }

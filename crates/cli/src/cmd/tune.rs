@@ -39,6 +39,19 @@ pub(crate) fn state_folder(flags: &StateFlags, root: &Path) -> Result<PathBuf> {
     flags.state.clone().map_or_else(usual, Ok)
 }
 
+/// A command as it is to be typed next, with the journal and the root that this one was given.
+pub(crate) fn next_command(words: &str, flags: &StateFlags, root: &Path) -> String {
+    let option = |name: &str, path: &Path| format!(" {name} {}", shell::quoted(&path.display().to_string()));
+    let state = flags.state.as_deref().map(|state| option("--state", state)).unwrap_or_default();
+    let root = if is_here(root) { String::new() } else { option("--root", root) };
+    format!("overdrive {words}{state}{root}")
+}
+
+/// Whether a root is the running system and no copy of one.
+fn is_here(root: &Path) -> bool {
+    root == Path::new("/")
+}
+
 /// Says that a damaged journal, of which nothing stood any more, was kept under another name.
 pub(crate) fn tell_set_aside(driver: &Driver<'_>) {
     if let Some(path) = driver.set_aside() {
@@ -248,7 +261,8 @@ fn apply(flags: &ApplyFlags) -> Result<Ending> {
             .collect();
         lines.extend(held_back.iter().map(|disk| ("-", format!("not written: {}", disk.why))));
         lines.extend(plan.parameters.iter().map(|parameter| ("-", command_line(parameter))));
-        lines.push(("Set", format!("{set}; overdrive tune undo {set} takes it back")));
+        let undo = next_command(&format!("tune undo {set}"), &choice.state, &choice.scope.root);
+        lines.push(("Set", format!("{set}; {undo} takes it back")));
         output::print(&render::text::sections(&lines, output::text_options()))?;
     }
     Ok(if is_good { Ending::Done } else { Ending::BadVerdict })

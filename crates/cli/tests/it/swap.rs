@@ -52,6 +52,7 @@ fn a_file_is_swapped_to_and_taken_away() {
     assert_eq!(code, 0, "{out}{error}");
     let words = words_of(&out);
     assert!(is_on(&file) && words.contains("swap space of 16 MiB"), "{out}");
+    assert!(words.contains(&format!("overdrive swap off --state {state} takes it back")), "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 80 || !line.trim().contains(' ')), "{out}");
 
     let (code, text, error) = run(&["swap", "status", "--interval", "50ms", "--json", "--state", &state]);

@@ -1,6 +1,6 @@
 //! Audit, plan, apply, status and undo as a user has them, on a copy of a host: no root, no real attribute.
 
-use crate::support::{folder, run};
+use crate::support::{folder, run, words_of};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -326,6 +326,22 @@ fn undo_says_beforehand_what_it_would_do_and_refuses_what_it_would_refuse() {
     std::fs::write(root.join(SCHEDULER), "kyber\n").unwrap();
     let told = json(&["tune", "undo", "--root", at, "--dry-run", "--json"], 1);
     assert_eq!(told["changes"][0]["outcome"], "drift", "{told}");
+}
+
+#[test]
+fn the_way_back_names_the_journal_and_the_root_that_apply_was_given() {
+    let folder = folder();
+    let (root, state) = (folder.path().join("host"), folder.path().join("its state"));
+    unpacked("reference-virtio", &root);
+    let meant = meanings(&root);
+    let (at, state) = (root.to_str().unwrap(), state.to_str().unwrap());
+    let rules = ["--rules", "block-scheduler-none", "--even-if-busy"];
+    let apply = [&["tune", "apply", "--root", at, "--state", state, "--target", "vda"][..], &rules].concat();
+    let (code, out, error) = run(&apply);
+    let hint = format!("overdrive tune undo 1 --state '{state}' --root {at} takes it back");
+    assert!(code == 0 && words_of(&out).contains(&hint), "{out}{error}");
+    let (code, out, error) = run(&["tune", "undo", "1", "--state", state, "--root", at]);
+    assert!(code == 0 && meanings(&root) == meant, "{out}{error}");
 }
 
 #[test]

@@ -87,7 +87,8 @@ fn make_space(path: &str, change: &Change, text: &str) -> String {
 }
 
 /// One word of the shell, whatever is in it.
-fn quoted(text: &str) -> String {
+#[must_use]
+pub fn quoted(text: &str) -> String {
     let is_plain =
         !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+:,=@%".contains(c));
     if is_plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }

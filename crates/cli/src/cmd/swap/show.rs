@@ -26,11 +26,12 @@ pub(super) fn setup(setup: &Setup, busy: &[Busy], as_json: bool) -> Result<()> {
     sections(&lines)
 }
 
-/// What was done.
+/// What was done; `off` is the command that takes it back.
 pub(super) fn applied(
     setup: &Setup,
     rows: &[(&Change, &Applied)],
     set: u64,
+    off: &str,
     held_back: &[Busy],
     as_json: bool,
 ) -> Result<()> {
@@ -54,7 +55,7 @@ pub(super) fn applied(
         })
         .collect();
     lines.extend(held_back.iter().map(|disk| ("-".to_owned(), format!("not written: {}", disk.why))));
-    lines.push(("Set".to_owned(), format!("{set}; overdrive swap off takes it back")));
+    lines.push(("Set".to_owned(), format!("{set}; {off} takes it back")));
     sections(&lines)
 }
 
