@@ -216,6 +216,27 @@ fn a_capture_gives_the_same_findings_elsewhere() {
 }
 
 #[test]
+fn a_capture_that_was_cut_short_is_refused_wherever_it_was_cut() {
+    let folder = folder();
+    let root = folder.path().join("host");
+    unpacked("reference-virtio", &root);
+    let file = folder.path().join("host.tree");
+    let (at, to) = (root.to_str().unwrap(), file.to_str().unwrap());
+    assert_eq!(run(&["audit", "--root", at, "--target", "vda", "--capture", to]).0, 0);
+    let whole = std::fs::read(&file).unwrap();
+    for length in [0, 10, whole.len() / 2, whole.len() - "# end\n".len(), whole.len() - 2] {
+        std::fs::write(&file, &whole[..length]).unwrap();
+        for command in ["audit", "topology"] {
+            let (code, out, error) = run(&[command, "--from-capture", to]);
+            assert_eq!((code, out.as_str()), (2, ""), "{command}, {length} bytes: {error}");
+            assert!(error.contains("the capture was cut short: it ends after line"), "{error}");
+        }
+    }
+    std::fs::write(&file, &whole[..whole.len() - 1]).unwrap();
+    assert_ne!(run(&["audit", "--from-capture", to]).0, 2, "only the newline behind its end is missing");
+}
+
+#[test]
 fn this_machine_captured_is_this_machine() {
     let folder = folder();
     let file = folder.path().join("host.tree");
