@@ -86,7 +86,7 @@ fn plan(flags: &SwapPlanFlags) -> Result<Ending> {
     }
     let (_, setup) = make(&flags.wish)?;
     if flags.shell {
-        output::print(&shell::script(&Root::new("/"), &setup.plan.changes))?;
+        output::print(&shell::script(&Root::new("/"), &setup.plan.changes, "swap plan", "swap on"))?;
     } else {
         show::setup(&setup, &busy_disks(&setup.plan, Path::new("/")), flags.wish.json)?;
     }

@@ -85,7 +85,8 @@ fn plan(flags: &PlanFlags) -> Result<Ending> {
     let (plan, notes) = make(&flags.choice)?;
     notes.iter().for_each(|note| output::say!("{note}"));
     if flags.shell {
-        output::print(&shell::script(&Root::new(&flags.choice.scope.root), &plan.changes))?;
+        let root = Root::new(&flags.choice.scope.root);
+        output::print(&shell::script(&root, &plan.changes, "tune plan", "tune apply"))?;
     } else {
         show(&plan, &busy_disks(&plan, &flags.choice.scope.root), flags.choice.json)?;
     }

@@ -189,6 +189,7 @@ fn a_plan_gives_its_reasons_and_both_recipes() {
     assert!(!plan["choices"].as_array().unwrap().is_empty(), "{plan}");
     let (code, script, _) = run(&["swap", "plan", "--file", &file, "--size", "16MiB", "--shell"]);
     assert!(code == 0 && script.contains("mkswap -L overdrive"), "{script}");
+    assert!(script.contains("overdrive swap plan --shell") && script.contains("overdrive swap on does not"));
     let (code, text, _) = run(&["swap", "plan", "--profile"]);
     assert_eq!(code, 0);
     for word in ["guide", "blueprint", "page-cluster", "rcu_nocbs", "28 partitions"] {
