@@ -366,6 +366,34 @@ fn the_way_back_names_the_journal_and_the_root_that_apply_was_given() {
 }
 
 #[test]
+fn a_journal_that_fills_up_is_no_reason_to_keep_back_what_was_changed() {
+    let folder = folder();
+    let (root, state) = (folder.path().join("host"), folder.path().join("state"));
+    unpacked("reference-virtio", &root);
+    let meant = meanings(&root);
+    let (at, state) = (root.to_str().unwrap(), state.to_str().unwrap());
+    // A file that may not grow stands for a full disk.
+    let limited = "trap '' XFSZ; ulimit -f 2; exec \"$0\" \"$@\"";
+    let words = ["tune", "apply", "--root", at, "--state", state, "--target", "vda", "--even-if-busy"];
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", limited, env!("CARGO_BIN_EXE_overdrive")]).args(words).env("NO_COLOR", "1");
+    let (code, out, error) = crate::support::read(&command.output().unwrap());
+    assert_eq!(code, 3, "{out}{error}");
+    let words = words_of(&out);
+    assert!(words.contains("done, and reads back so"), "{out}");
+    assert!(words.contains("not written: the journal cannot be written: EFBIG"), "{out}");
+    assert!(
+        words.contains(&format!("Set 1; overdrive tune undo 1 --state {state} --root {at} takes")),
+        "{out}"
+    );
+    assert!(error.contains("overdrive: the journal cannot be written"), "{error}");
+    let (code, out, _) = run(&["tune", "status", "--state", state, "--root", at]);
+    assert!(code == 0 && !out.contains("died"), "{out}");
+    let (code, out, error) = run(&["tune", "undo", "1", "--state", state, "--root", at]);
+    assert!(code == 0 && meanings(&root) == meant, "{out}{error}");
+}
+
+#[test]
 fn another_hosts_journal_and_one_outside_the_root_are_refused() {
     let folder = folder();
     let root = applied(folder.path());

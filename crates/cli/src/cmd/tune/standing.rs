@@ -100,7 +100,9 @@ impl Row {
                 let is_old = same(standing.what, now.as_deref(), standing.old.as_deref());
                 let state = match (is_ours, is_old, standing.after.is_some()) {
                     (true, _, true) => "stands",
-                    (true, _, false) => "stands, though the process died before it could say so",
+                    (true, _, false) => {
+                        "stands, though the journal does not say how it ended: killed, or the disk was full"
+                    }
                     (false, true, _) => "reads as before the change",
                     (false, false, _) => "changed by somebody else since, or by a later set",
                 };
