@@ -6,7 +6,7 @@ mod status;
 
 use crate::cmd::tune::standing::{How, Which, take_back};
 use crate::cmd::tune::{
-    apply_as_far, busy_disks, driven, hold_back, next_command, occasion, state_folder,
+    apply_as_far, busy_disks, driven, hold_back, need_root, next_command, occasion, state_folder,
     tell_set_aside,
 };
 use crate::exit::{Ending, Refused, refuse};
@@ -109,12 +109,7 @@ fn on(flags: &SwapOnFlags) -> Result<Ending> {
         show::setup(&setup, &held_back, flags.wish.json)?;
         return Ok(Ending::Done);
     }
-    // Before anything is made: the kernel would refuse the area in the end, and a journal would be left.
-    if overdrive_sys::relay::effective_user() != 0 {
-        refuse!(
-            "swap on: turning swap on needs root; nothing was touched (--dry-run shows what it would do)"
-        );
-    }
+    need_root("swap on: turning swap on", Path::new("/"), "--dry-run")?;
     let folder = state_folder(&flags.state, Path::new("/"))?;
     let mut system = HostSystem::open(Path::new("/"), &folder).map_err(|error| Refused(error.to_string()))?;
     consents.into_iter().for_each(|consent| system.consent(consent));

@@ -48,6 +48,15 @@ pub(crate) fn next_command(words: &str, flags: &StateFlags, root: &Path) -> Stri
     format!("overdrive {words}{state}{root}")
 }
 
+/// Refuses whoever is not root before anything is made: the kernel would refuse each write, and a journal
+/// would be left. A copy of a host belongs to whoever made it.
+pub(crate) fn need_root(what: &str, root: &Path, rehearsal: &str) -> Result<()> {
+    if is_here(root) && overdrive_sys::relay::effective_user() != 0 {
+        refuse!("{what} needs root; nothing was touched ({rehearsal} shows what it would do)");
+    }
+    Ok(())
+}
+
 /// Whether a root is the running system and no copy of one.
 fn is_here(root: &Path) -> bool {
     root == Path::new("/")
@@ -232,6 +241,7 @@ fn apply(flags: &ApplyFlags) -> Result<Ending> {
         show(&plan, &held_back, choice.json)?;
         return Ok(if held_back.is_empty() { Ending::Done } else { Ending::BadVerdict });
     }
+    need_root("tune apply: changing this host", &choice.scope.root, "--dry-run")?;
     let state = state_folder(&choice.state, &choice.scope.root)?;
     let mut system =
         HostSystem::open(&choice.scope.root, &state).map_err(|error| Refused(error.to_string()))?;

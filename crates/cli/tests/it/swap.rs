@@ -3,9 +3,8 @@
 //! Only areas are made here: settings are the whole machine's, and other tests look at them. The whole way, on
 //! a drive, is a scenario of the virtual machines.
 
-use crate::support::{folder, run, skip, swap_may_be_on, words_of};
+use crate::support::{OrdinaryUser, folder, run, skip, swap_may_be_on, words_of};
 use serde_json::Value;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -139,24 +138,12 @@ fn what_cannot_be_swapped_to_is_refused_in_one_line() {
 #[test]
 fn an_ordinary_user_leaves_nothing_behind() {
     const NAME: &str = "swap::an_ordinary_user_leaves_nothing_behind";
-    let place = tempfile::tempdir_in("/var/tmp").unwrap();
-    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-    // The build directory may be out of that user's reach.
-    let program = place.path().join("overdrive");
-    std::fs::copy(env!("CARGO_BIN_EXE_overdrive"), &program).unwrap();
-    let (file, state) = paths(place.path());
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
-    let Ok(output) = command.args(arguments("on", &file, &state)).output() else {
-        return skip(NAME, "there is no setpriv");
-    };
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    if error.contains("setpriv") {
-        return skip(NAME, &format!("no other user can be had: {}", error.trim()));
-    }
-    assert_eq!((output.status.code(), error.lines().count()), (Some(2), 1), "{error}");
+    let Some(user) = OrdinaryUser::at_hand(NAME) else { return };
+    let (file, state) = paths(user.place.path());
+    let (code, _, error) = user.run(&arguments("on", &file, &state));
+    assert_eq!((code, error.lines().count()), (2, 1), "{error}");
     assert!(error.contains("needs root"), "{error}");
-    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "the program alone");
+    assert_eq!(std::fs::read_dir(user.place.path()).unwrap().count(), 1, "the program alone");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Audit, plan, apply, status and undo as a user has them, on a copy of a host: no root, no real attribute.
 
-use crate::support::{folder, run, words_of};
+use crate::support::{OrdinaryUser, folder, run, words_of};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -391,6 +391,48 @@ fn a_journal_that_fills_up_is_no_reason_to_keep_back_what_was_changed() {
     assert!(code == 0 && !out.contains("died"), "{out}");
     let (code, out, error) = run(&["tune", "undo", "1", "--state", state, "--root", at]);
     assert!(code == 0 && meanings(&root) == meant, "{out}{error}");
+}
+
+#[test]
+fn an_ordinary_user_is_told_that_root_is_needed_and_leaves_no_set() {
+    const NAME: &str = "tune::an_ordinary_user_is_told_that_root_is_needed_and_leaves_no_set";
+    let Some(user) = OrdinaryUser::at_hand(NAME) else { return };
+    let state = user.place.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    let at = state.to_str().unwrap();
+    let plan: Value = serde_json::from_str(&user.run(&["tune", "plan", "--class", "B", "--json"]).1).unwrap();
+    let (code, out, error) = user.run(&["tune", "apply", "--class", "B", "--even-if-busy", "--state", at]);
+    let expected = if plan["changes"][0].is_object() { (2, true) } else { (0, false) };
+    assert_eq!((code, error.contains("changing this host needs root")), expected, "{out}{error}");
+    assert_eq!(std::fs::read_dir(&state).unwrap().count(), 0, "neither lock nor journal");
+    std::fs::write(state.join("journal.jsonl"), "").unwrap();
+    for words in [["tune", "undo", "--state", at], ["swap", "off", "--state", at]] {
+        let (code, out, error) = user.run(&words);
+        assert_eq!((code, error.contains("needs root; nothing was touched")), (2, true), "{out}{error}");
+        assert_eq!(std::fs::read_dir(&state).unwrap().count(), 1, "the journal alone");
+    }
+}
+
+#[test]
+fn a_set_in_which_every_change_was_refused_offers_nothing_to_take_back() {
+    let folder = folder();
+    let root = folder.path().join("host");
+    unpacked("reference-virtio", &root);
+    let at = root.to_str().unwrap();
+    let other =
+        OrdinaryUser::at_hand("tune::a_set_in_which_every_change_was_refused_offers_nothing_to_take_back");
+    let Some(user) = other else { return };
+    // Everybody may look, nobody may write: the copy belongs to somebody else.
+    let copied = user.place.path().join("host");
+    let done = std::process::Command::new("cp").args(["-rp", at, copied.to_str().unwrap()]).status();
+    assert!(done.is_ok_and(|done| done.success()));
+    let state = user.place.path().join("state");
+    let words = ["--root", copied.to_str().unwrap(), "--state", state.to_str().unwrap()];
+    let apply = ["tune", "apply", "--target", "vda", "--rules", "block-scheduler-none", "--even-if-busy"];
+    let (code, out, error) = user.run(&[&apply[..], &words].concat());
+    assert_eq!(code, 1, "{out}{error}");
+    assert!(words_of(&out).contains("nothing was changed, so there is nothing to take back"), "{out}");
+    assert!(!out.contains("tune undo"), "{out}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `overdrive tune status` and `undo`: what stands, and taking it back.
 
-use super::{driven, occasion, state_folder, value};
+use super::{driven, need_root, occasion, state_folder, value};
 use crate::cmd::audit::rooted;
 use crate::exit::{Ending, Refused, refuse};
 use crate::flags::{StatusFlags, UndoFlags};
@@ -184,6 +184,9 @@ pub(crate) fn take_back(root: &Path, folder: &Path, which: Which, how: How) -> R
     let Some(seen) = HostSystem::look(root, folder).map_err(|error| Refused(error.to_string()))? else {
         refuse!("{}: no journal there: nothing was ever changed", folder.display());
     };
+    if !how.is_rehearsal {
+        need_root("taking back what was changed on this host", root, "overdrive tune undo --dry-run")?;
+    }
     let mut system = match how.is_rehearsal {
         true => seen,
         false => HostSystem::open(root, folder).map_err(|error| Refused(error.to_string()))?,
