@@ -258,6 +258,41 @@ fn this_machine_captured_is_this_machine() {
 }
 
 #[test]
+fn no_finding_of_any_captured_host_has_a_fix_that_says_nothing() {
+    let hosts = std::fs::read_dir(format!("{}/../../fixtures/hosts", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let (mut shown, mut without_command) = (0, 0);
+    for host in
+        hosts.map(|host| host.unwrap().path()).filter(|path| path.extension().is_some_and(|it| it == "tree"))
+    {
+        let text = std::fs::read_to_string(&host).unwrap();
+        let named =
+            text.lines().filter_map(|line| line.strip_prefix("/sys/block/")?.split([' ', '/']).next());
+        let disk = named.filter(|name| !name.contains('{') && !name.starts_with("zram")).max().unwrap();
+        for profile in ["storage", "memory"] {
+            let from =
+                ["audit", "--from-capture", host.to_str().unwrap(), "--target", disk, "--profile", profile];
+            let (code, text, error) = run(&from);
+            assert!(code < 2, "{from:?}: {error}");
+            assert!(text.lines().all(|line| line.trim() != "fix:"), "{from:?}: {text}");
+            shown += text.lines().filter(|line| line.starts_with("        fix: ")).count();
+            let (_, text, _) = run(&[&from[..], &["--json"]].concat());
+            let value: Value = serde_json::from_str(&text).unwrap();
+            for fix in value["findings"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|it| &it["fix"])
+                .filter(|fix| fix.is_object())
+            {
+                assert!(fix["now"] != "" || fix["persistent"] != "", "{from:?}: {fix}");
+                without_command += usize::from(fix["now"] == "");
+            }
+        }
+    }
+    assert!(shown > 20 && without_command > 10, "{shown}, {without_command}: or this test proves nothing");
+}
+
+#[test]
 fn a_rule_tells_its_whole_story() {
     let (code, out, error) = run(&["audit", "--explain", "block-scheduler-none"]);
     assert_eq!(code, 0, "{error}");
