@@ -80,11 +80,12 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     let elapsed = started.elapsed();
     let counters = watch::processes_in(&folder.path);
     let on_swap = SwapRun::at(&folder.path, std::process::id());
-    drop(folder);
     // Taken down first, whatever went wrong: nothing may be left behind.
     if let Err(trouble) = site.take_down() {
         say(&format!("{trouble:#}"));
     }
+    // Only now is it known whether a process of the program goes on.
+    drop(folder);
     let status = status?;
     if let Some(why) = on_swap.as_ref().and_then(|run| run.want_of_memory(&plan.store)) {
         say(&why);
