@@ -16,7 +16,7 @@ Examples:
   overdrive swap on --device /dev/nvme1n1 --write-to /dev/nvme1n1 \\
       --zswap off --max-sectors 64
   overdrive swap status
-  overdrive swap off                           everything as it was before
+  overdrive swap off                           areas off, settings as before
   overdrive swap off --stale                   only what killed runs left";
 
 /// Every change is written down before it is made, read back after, and taken back by `off`.

@@ -288,6 +288,10 @@ fn told(reversal: &Reversal, how: How) -> String {
     let reads = short(*kind, reverted.read.as_deref());
     let what = match reverted.outcome {
         Undone::Restored if how.is_rehearsal => format!("would read {wanted} again"),
+        // Discard may have wiped the area as soon as it was on.
+        Undone::Restored if *kind == Kind::SwapSpace && target.is_some() => {
+            format!("reads {wanted} again; the rest of the device is as swap left it")
+        }
         Undone::Restored => format!("reads {wanted} again"),
         Undone::Already if how.is_rehearsal => format!("reads {wanted} already"),
         Undone::Already => format!("read {wanted} already"),
@@ -308,6 +312,23 @@ fn told(reversal: &Reversal, how: How) -> String {
 mod tests {
     use super::*;
     use crate::flags::StateFlags;
+
+    #[test]
+    fn of_a_device_that_was_swapped_to_only_the_first_page_is_back() {
+        use overdrive_host::change::machine::Reverted;
+        let how = How { is_rehearsal: false, as_json: false };
+        let text = |kind, path: &str, target: Option<&str>| {
+            let (target, path) = (target.map(str::to_owned), path.to_owned());
+            let reverted = Reverted { outcome: Undone::Restored, read: target.clone(), errno: None };
+            told(&Reversal { number: 1, kind, path, target, reverted }, how)
+        };
+        assert_eq!(
+            text(Kind::SwapSpace, "/dev/loop0", Some("zeros")),
+            "/dev/loop0: reads an empty first page again; the rest of the device is as swap left it"
+        );
+        assert!(!text(Kind::SwapSpace, "/var/swap", None).contains("rest"), "a file is gone as a whole");
+        assert!(!text(Kind::Attribute, "/proc/sys/vm/swappiness", Some("60")).contains("rest"));
+    }
 
     #[test]
     fn a_folder_that_was_named_and_is_not_there_is_no_unchanged_host() {
