@@ -121,7 +121,10 @@ fn what_cannot_be_swapped_to_is_refused_in_one_line() {
             vec!["on", "--file", &file, "--size", "16MiB", "--write-to", "/dev/null"],
             "names none of the devices",
         ),
+        (vec!["on", "--file", &file, "--size", "1"], "1 B make no swap area: wanted at least 40 KiB"),
         (vec!["status", "--interval", "2h"], "at most an hour"),
+        (vec!["status", "--interval", "0"], "'0' for '--interval <TIME>': wanted at least 10ms"),
+        (vec!["status", "--interval", "1ns"], "wanted at least 10ms"),
     ] {
         let mut all = [&["swap"], &arguments[..]].concat();
         if arguments[0] != "plan" {

@@ -6,7 +6,7 @@
 use super::show;
 use super::store::{PREFIX, counters_in, has_mapped};
 use super::swap_run::SwapRun;
-use crate::exit::{Ending, refuse};
+use crate::exit::Ending;
 use crate::flags::{ExtendStatusFlags, TopFlags};
 use crate::{interrupt, output};
 use anyhow::Result;
@@ -75,9 +75,6 @@ pub(crate) fn status(flags: &ExtendStatusFlags) -> Result<Ending> {
 
 /// Prints them again and again.
 pub(crate) fn top(flags: &TopFlags) -> Result<Ending> {
-    if flags.interval < Duration::from_millis(100) {
-        refuse!("--interval {:?}: wanted at least 100ms", flags.interval);
-    }
     let stop = interrupt::watch()?;
     let mut before = Look::now();
     let mut looks = 0;

@@ -7,7 +7,6 @@ use crate::flags::{StateFlags, SwapStatusFlags};
 use crate::output;
 use anyhow::Result;
 use overdrive_base::size::format_size;
-use overdrive_base::time::format_duration;
 use overdrive_host::Root;
 use overdrive_host::change::Kind;
 use overdrive_host::change::driver::Driver;
@@ -18,7 +17,7 @@ use overdrive_host::swap::share::{Share, drive_name, shares};
 use overdrive_host::target::{TargetFacts, TargetIdentity};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Everything that is shown.
 struct Seen {
@@ -34,9 +33,6 @@ struct Seen {
 
 /// Watches for a moment and prints.
 pub(super) fn status(flags: &SwapStatusFlags) -> Result<Ending> {
-    if flags.interval > Duration::from_secs(3600) {
-        refuse!("--interval {}: wanted at most an hour", format_duration(flags.interval));
-    }
     let root = Root::new("/");
     let areas = read_swaps(&root);
     if areas.value().is_none() && !areas.is_absent() {
@@ -112,7 +108,7 @@ impl Seen {
         if lines.is_empty() {
             lines.push(("Areas".to_owned(), "none is on".to_owned()));
         }
-        let period = format!("over {:.1} s", self.watched_s);
+        let period = format!("over {:.2} s", self.watched_s);
         lines.push(("Swapping".to_owned(), format!("{} ({period})", rates(&self.now, self.watched_s))));
         lines.push(("Since boot".to_owned(), rates(&self.boot, self.uptime_s)));
         lines.push(("Read-ahead".to_owned(), self.read_ahead()));
