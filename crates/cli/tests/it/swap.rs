@@ -60,6 +60,13 @@ fn a_file_is_swapped_to_and_taken_away() {
     let area = status["areas"].as_array().unwrap().iter().find(|area| area["path"] == file).unwrap();
     assert_eq!((area["set"].as_u64(), area["priority"].as_i64()), (Some(1), Some(0)));
     assert!(status["since_boot"]["swap_outs_per_s"].is_number(), "{status}");
+    let tells = std::fs::read_to_string("/proc/vmstat").unwrap().contains("\nzswpin ");
+    for rates in [&status["now"], &status["since_boot"]] {
+        assert_eq!(
+            (rates["zswap_ins_per_s"].is_number(), rates["zswap_outs_per_s"].is_number()),
+            (tells, tells)
+        );
+    }
 
     let (code, _, error) = run(&arguments("on", &file, &state));
     assert!(code == 2 && error.contains("it is there already"), "{error}");

@@ -25,6 +25,7 @@ struct Seen {
     /// The set of each area that Overdrive turned on.
     sets: Vec<Option<u64>>,
     drives: Vec<Share>,
+    is_zswap_on: bool,
     boot: Counters,
     now: Counters,
     watched_s: f64,
@@ -50,6 +51,7 @@ pub(super) fn status(flags: &SwapStatusFlags) -> Result<Ending> {
     let seen = Seen {
         sets: sets(&areas, &flags.state)?,
         drives: shares(&below),
+        is_zswap_on: zswap_is_on(&root),
         now: boot.since(&before),
         areas,
         boot,
@@ -62,6 +64,10 @@ pub(super) fn status(flags: &SwapStatusFlags) -> Result<Ending> {
         sections(&seen.lines())?;
     }
     Ok(Ending::Done)
+}
+
+fn zswap_is_on(root: &Root) -> bool {
+    root.text("/sys/module/zswap/parameters/enabled").value().is_some_and(|text| text.trim() == "Y")
 }
 
 /// Which areas are in the journal, and in which set.
@@ -111,11 +117,26 @@ impl Seen {
         let period = format!("over {:.2} s", self.watched_s);
         lines.push(("Swapping".to_owned(), format!("{} ({period})", rates(&self.now, self.watched_s))));
         lines.push(("Since boot".to_owned(), rates(&self.boot, self.uptime_s)));
+        lines.extend(self.zswap());
         lines.push(("Read-ahead".to_owned(), self.read_ahead()));
         lines.push(("Reclaim".to_owned(), self.reclaim()));
         lines.push(("Pressure".to_owned(), self.pressure()));
         lines.extend(self.wear());
         lines
+    }
+
+    /// What zswap does, where it is on or still gives pages back: none of it is counted as swapping.
+    fn zswap(&self) -> Option<(String, String)> {
+        let of = |counters: &Counters, seconds: f64| {
+            format!(
+                "{} pages/s in, {} out",
+                rate(counters.zswap_ins, seconds),
+                rate(counters.zswap_outs, seconds)
+            )
+        };
+        let (now, boot) = (of(&self.now, self.watched_s), of(&self.boot, self.uptime_s));
+        let is_at_work = self.is_zswap_on || self.now.zswap_ins.is_some_and(|ins| ins > 0);
+        is_at_work.then(|| ("zswap".to_owned(), format!("compressed memory: {now} now; {boot} since boot")))
     }
 
     fn read_ahead(&self) -> String {
@@ -184,6 +205,8 @@ impl Seen {
                 "seconds": seconds,
                 "swap_ins_per_s": a_second(counters.swap_ins),
                 "swap_outs_per_s": a_second(counters.swap_outs),
+                "zswap_ins_per_s": a_second(counters.zswap_ins),
+                "zswap_outs_per_s": a_second(counters.zswap_outs),
                 "read_ahead_hit_percent": counters.read_ahead_hit_percent(),
                 "refaults_per_s": a_second(counters.refaults),
                 "direct_reclaims_per_s": a_second(counters.direct_stalls),
@@ -250,4 +273,31 @@ fn rate(count: Option<u64>, seconds: f64) -> String {
 
 fn number(count: Option<u64>) -> String {
     count.map_or_else(|| "-".to_owned(), |count| count.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_zswap_does_is_shown_where_it_is_on_or_gives_pages_back() {
+        let mut seen = Seen {
+            areas: Vec::new(),
+            sets: Vec::new(),
+            drives: Vec::new(),
+            is_zswap_on: true,
+            boot: Counters { zswap_ins: Some(600), zswap_outs: Some(1200), ..Counters::default() },
+            now: Counters { zswap_ins: Some(0), zswap_outs: Some(50), ..Counters::default() },
+            watched_s: 0.5,
+            uptime_s: 60.0,
+        };
+        let line = |seen: &Seen| seen.lines().into_iter().find(|(title, _)| title == "zswap");
+        let text = "compressed memory: 0 pages/s in, 100 out now; 10 pages/s in, 20 out since boot";
+        assert_eq!(line(&seen).unwrap().1, text);
+        assert_eq!(seen.json()["now"]["zswap_outs_per_s"], 100.0);
+        seen.is_zswap_on = false;
+        assert_eq!(line(&seen), None);
+        seen.now.zswap_ins = Some(1);
+        assert!(line(&seen).is_some(), "it was turned off with pages in it");
+    }
 }
