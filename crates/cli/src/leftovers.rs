@@ -1,12 +1,13 @@
-//! What runs that were killed left on the machine: control groups and swap files, removed before the next run
-//! looks at what room and memory there is.
+//! What runs that were killed left on the machine: control groups, swap files and the directories beside
+//! them, removed before the next run looks at what room and memory there is.
 
+use crate::cmd::extend::store;
 use crate::exit::Ending;
 use crate::output;
 use anyhow::{Context, Result};
 use overdrive_sys::memory_group::Place;
 use overdrive_sys::swap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What killed runs left, and what would not go.
 #[derive(Debug, Default)]
@@ -34,7 +35,12 @@ fn sweep(with_swap: bool) -> Result<Swept> {
     let (mut removed, mut stuck) = Place::find().map(|place| place.remove_stale()).unwrap_or_default();
     if stuck.is_empty() && with_swap {
         let (files, held) = swap::remove_stale().context("/proc/swaps")?;
+        let mut folders: Vec<PathBuf> =
+            files.iter().filter_map(|file| Some(file.parent()?.to_owned())).collect();
+        folders.dedup();
         removed.extend(files);
+        // With its swap file a run on swap loses what told of the directory that it had in the same place.
+        removed.extend(folders.iter().flat_map(|folder| store::remove_stale(folder)));
         stuck.extend(held);
     }
     Ok(Swept { removed, stuck })
@@ -48,19 +54,48 @@ pub(crate) fn sweep_before_run() -> Result<Swept> {
 /// Removes them and what else there is, and prints what was done.
 pub(crate) fn clean_stale(as_json: bool, besides: Swept) -> Result<Ending> {
     let swept = sweep(true)?;
-    let words = |besides: Vec<PathBuf>, more: Vec<PathBuf>| {
-        besides.into_iter().chain(more).map(|path| path.display().to_string()).collect::<Vec<_>>()
-    };
-    let removed = words(besides.removed, swept.removed);
-    let stuck = words(besides.stuck, swept.stuck);
+    let removed: Vec<PathBuf> = besides.removed.into_iter().chain(swept.removed).collect();
+    let stuck: Vec<PathBuf> = besides.stuck.into_iter().chain(swept.stuck).collect();
     if as_json {
         let schema = "overdrive.swap-stale/1";
-        let value = serde_json::json!({ "schema": schema, "removed": removed, "stuck": stuck });
+        let words =
+            |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
+        let value =
+            serde_json::json!({ "schema": schema, "removed": words(&removed), "stuck": words(&stuck) });
         output::print(&format!("{}\n", serde_json::to_string_pretty(&value)?))?;
     } else {
-        let lines = removed.iter().map(|path| format!("removed {path}\n"));
-        let lines = lines.chain(stuck.iter().map(|path| format!("could not remove {path}\n")));
+        let lines = removed.iter().map(|path| format!("removed {}\n", path.display()));
+        let lines = lines.chain(stuck.iter().map(|path| could_not(path)));
         output::print(&lines.collect::<String>())?;
     }
     Ok(if stuck.is_empty() { Ending::Done } else { Ending::SystemFailed })
+}
+
+/// What would not go, and why: most often a program that goes on in its group.
+fn could_not(path: &Path) -> String {
+    let members = std::fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+    let why = match members.lines().next() {
+        Some(pid) => {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            format!("process {pid} ({}) goes on in it", name.trim_end())
+        }
+        None => "still in use".to_owned(),
+    };
+    format!("could not remove {}: {why}\n", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_not_go_is_told_with_who_is_in_it() {
+        let group = tempfile::tempdir().unwrap();
+        let shown = group.path().display();
+        assert_eq!(could_not(group.path()), format!("could not remove {shown}: still in use\n"));
+        let (pid, name) = (std::process::id(), std::fs::read_to_string("/proc/self/comm").unwrap());
+        std::fs::write(group.path().join("cgroup.procs"), format!("{pid}\n1\n")).unwrap();
+        let why = format!("process {pid} ({}) goes on in it", name.trim_end());
+        assert_eq!(could_not(group.path()), format!("could not remove {shown}: {why}\n"));
+    }
 }

@@ -5,6 +5,7 @@
 
 use crate::facts::Fact;
 use crate::root::Root;
+use crate::root::tree::TreeError;
 use crate::target::{DataMap, DeviceNumber, FileKind, FileSystem, TargetIdentity, folder_by_name, last};
 use overdrive_sys::volume::file_system_name;
 use std::collections::BTreeMap;
@@ -13,9 +14,22 @@ use thiserror::Error;
 /// Where the target's identity stands in a capture.
 const TARGET_PATH: &str = "/.overdrive/target";
 
-/// Why a target cannot be found in a root.
+/// The first line of a capture, which promises the last one. Earlier captures promise none and are read as
+/// they are.
+const HEAD: &str = "# A host as Overdrive read it, up to '# end'; format: docs/formats.md\n";
+
+/// The last line of a capture.
+const END: &str = "\n# end";
+
+/// Why a capture cannot be read, or a target not be found in a root.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CaptureError {
+    /// It has no last line.
+    #[error("the capture was cut short: it ends after line {0}; wanted '# end' as its last line")]
+    Cut(usize),
+    /// It is not in the format.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
     /// The stored identity is not one.
     #[error("{TARGET_PATH} in the capture: {0}")]
     Identity(String),
@@ -27,14 +41,26 @@ pub enum CaptureError {
 /// The text of a capture: all that `root` recorded, and the target.
 #[must_use]
 pub fn text(root: &Root, identity: Option<&TargetIdentity>) -> String {
-    let mut text = String::from("# A host as Overdrive read it; format: docs/formats.md\n");
+    let mut text = HEAD.to_owned();
     if let Some(identity) = identity {
         text += &format!("{TARGET_PATH} |\n");
         for (key, value) in identity_lines(identity) {
             text += &format!("|{key}={}\n", value.replace('\n', " "));
         }
     }
-    text + &root.capture().unwrap_or_default()
+    text + root.capture().unwrap_or_default().trim_end_matches('\n') + END + "\n"
+}
+
+/// The host of a capture.
+///
+/// # Errors
+/// When its end is missing, or it is no capture.
+pub fn read(text: &str) -> Result<Root, CaptureError> {
+    let is_without_end = text.starts_with(HEAD) && !text.trim_end().ends_with(END);
+    if is_without_end || HEAD.starts_with(text) {
+        return Err(CaptureError::Cut(text.lines().count()));
+    }
+    Ok(Root::from_capture(text)?)
 }
 
 fn identity_lines(identity: &TargetIdentity) -> Vec<(&'static str, String)> {

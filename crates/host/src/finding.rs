@@ -319,8 +319,10 @@ impl Judgement {
         self
     }
 
+    /// Says how to change it; a fix that says nothing is none.
     pub(crate) fn fix(mut self, now: impl Into<String>, persistent: impl Into<String>) -> Judgement {
-        self.fix = Some(Fix { now: now.into(), persistent: persistent.into() });
+        let fix = Fix { now: now.into(), persistent: persistent.into() };
+        self.fix = (!fix.now.is_empty() || !fix.persistent.is_empty()).then_some(fix);
         self
     }
 

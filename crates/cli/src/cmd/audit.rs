@@ -103,7 +103,7 @@ pub(crate) fn load(file: &Path) -> Result<Root> {
     let wanted = "wanted a file that overdrive audit --capture wrote";
     let text = std::fs::read_to_string(file)
         .map_err(|error| Refused(format!("{}: {error}; {wanted}", file.display())))?;
-    Ok(Root::from_capture(&text).map_err(|error| Refused(format!("{}: {error}", file.display())))?)
+    Ok(capture::read(&text).map_err(|error| Refused(format!("{}: {error}", file.display())))?)
 }
 
 fn write_capture(flags: &AuditFlags, file: &Path) -> Result<Ending> {

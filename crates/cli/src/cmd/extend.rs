@@ -80,20 +80,20 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     let elapsed = started.elapsed();
     let counters = watch::processes_in(&folder.path);
     let on_swap = SwapRun::at(&folder.path, std::process::id());
-    let (goes_on, has_area) = (folder.is_used(), site.has_area());
-    drop(folder);
+    let has_area = site.has_area();
     // Taken down first, whatever went wrong: nothing may be left behind.
     if let Err(trouble) = site.take_down() {
         say(&format!("{trouble:#}"));
     }
+    // Only now is it known whether a process of the program goes on.
+    let goes_on = folder.is_used();
+    drop(folder);
     let status = status?;
     if let Some(why) = on_swap.as_ref().and_then(|run| run.want_of_memory(&plan.store, has_area)) {
         say(&why);
     }
-    if goes_on {
-        say(
-            "processes of the program go on under the pager; when they have ended, the next run on this store tidies up",
-        );
+    if goes_on && matches!(plan.backend, Backend::Pager { .. }) {
+        say(GOES_ON);
     }
     // With 2 it was not started, which was told; or it ended so by itself.
     if matches!(plan.backend, Backend::Pager { .. }) && counters.is_empty() && status.code() != Some(2) {
@@ -115,6 +115,8 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     }
     Ok(Ending::Program(code))
 }
+
+const GOES_ON: &str = "processes of the program go on under the pager; when they have ended, the next run on this store tidies up";
 
 fn say(line: &str) {
     output::say!("overdrive extend: {line}");

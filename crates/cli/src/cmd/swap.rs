@@ -5,14 +5,18 @@ mod show;
 mod status;
 
 use crate::cmd::tune::standing::{How, Which, take_back};
-use crate::cmd::tune::{busy_disks, driven, hold_back, occasion, state_folder, tell_set_aside};
+use crate::cmd::tune::{
+    apply_as_far, busy_disks, driven, hold_back, need_root, next_command, occasion, state_folder,
+    tell_set_aside,
+};
 use crate::exit::{Ending, Refused, refuse};
 use crate::flags::{OnOff, SwapCommand, SwapFlags, SwapOffFlags, SwapOnFlags, SwapPlanFlags, SwapWishFlags};
 use crate::leftovers::{self, Swept};
 use crate::output;
 use anyhow::{Result, bail};
 use overdrive_host::Root;
-use overdrive_host::change::driver::Driver;
+use overdrive_host::change::driver::{Driver, Reversal};
+use overdrive_host::change::journal::Undone;
 use overdrive_host::change::machine::Applied;
 use overdrive_host::change::shell;
 use overdrive_host::change::system::HostSystem;
@@ -86,7 +90,7 @@ fn plan(flags: &SwapPlanFlags) -> Result<Ending> {
     }
     let (_, setup) = make(&flags.wish)?;
     if flags.shell {
-        output::print(&shell::script(&Root::new("/"), &setup.plan.changes))?;
+        output::print(&shell::script(&Root::new("/"), &setup.plan.changes, "swap plan", "swap on"))?;
     } else {
         show::setup(&setup, &busy_disks(&setup.plan, Path::new("/")), flags.wish.json)?;
     }
@@ -105,38 +109,34 @@ fn on(flags: &SwapOnFlags) -> Result<Ending> {
         show::setup(&setup, &held_back, flags.wish.json)?;
         return Ok(Ending::Done);
     }
-    // Before anything is made: the kernel would refuse the area in the end, and a journal would be left.
-    if overdrive_sys::relay::effective_user() != 0 {
-        refuse!(
-            "swap on: turning swap on needs root; nothing was touched (--dry-run shows what it would do)"
-        );
-    }
+    need_root("swap on: turning swap on", Path::new("/"), "--dry-run")?;
     let folder = state_folder(&flags.state, Path::new("/"))?;
     let mut system = HostSystem::open(Path::new("/"), &folder).map_err(|error| Refused(error.to_string()))?;
     consents.into_iter().for_each(|consent| system.consent(consent));
     let driver = Driver::new(&mut system, occasion(Path::new("/"))).map_err(driven)?;
     let mut driver = driver.with_purpose(RULE);
-    let (set, outcomes) = driver.apply(&setup.plan.changes).map_err(driven)?;
+    let done = apply_as_far(&mut driver, &setup.plan.changes)?;
     tell_set_aside(&driver);
-    let rows: Vec<_> = setup.plan.changes.iter().zip(&outcomes).collect();
+    let mut rows = setup.plan.changes.iter().zip(&done.outcomes);
     if let Some((change, outcome)) =
-        rows.iter().find(|(change, outcome)| change.kind.is_swap() && !outcome.is_good())
+        rows.find(|(change, outcome)| change.kind.is_swap() && !outcome.is_good())
     {
         let why = format!("{}: {}", change.path, crate::cmd::tune::outcome_text(outcome));
         // Settings for swap that is not on would stand without a reason.
-        let undone = driver.undo(set).map_err(driven)?;
-        let is_back = |outcome| {
-            use overdrive_host::change::journal::Undone;
-            matches!(outcome, Undone::Restored | Undone::Already | Undone::Covered)
+        let undone = done.set.map_or(Ok(Vec::new()), |set| driver.undo(set));
+        let is_back = |reversal: &Reversal| {
+            matches!(reversal.reverted.outcome, Undone::Restored | Undone::Already | Undone::Covered)
         };
-        if undone.iter().all(|reversal| is_back(reversal.reverted.outcome)) {
+        if undone.is_ok_and(|undone| undone.iter().all(is_back)) {
             bail!("{why}; everything is as it was before");
         }
-        bail!("{why}; not everything could be taken back: overdrive tune status says what stands");
+        let next = |words| next_command(words, &flags.state, Path::new("/"));
+        let (status, off) = (next("tune status"), next("swap off"));
+        bail!("{why}; not everything could be taken back: {status} says what stands, {off} tries again");
     }
-    show::applied(&setup, &rows, set, &held_back, flags.wish.json)?;
-    let is_good = held_back.is_empty() && outcomes.iter().all(Applied::is_good);
-    Ok(if is_good { Ending::Done } else { Ending::BadVerdict })
+    let off = next_command("swap off", &flags.state, Path::new("/"));
+    show::applied(&setup, &done, &off, &held_back, flags.wish.json)?;
+    done.end(held_back.is_empty() && done.outcomes.iter().all(Applied::is_good))
 }
 
 /// Consent for each device, which must be named again, letter by letter.

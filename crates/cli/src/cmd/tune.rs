@@ -10,6 +10,7 @@ use anyhow::Result;
 use overdrive_host::change::driver::{DriveError, Driver, Occasion};
 use overdrive_host::change::machine::Applied;
 use overdrive_host::change::plan::{Left, Plan, Wanted};
+use overdrive_host::change::state::Set;
 use overdrive_host::change::system::{self, HostSystem};
 use overdrive_host::change::{Change, Device, Kind, busy, meaning, persist, shell, swap as swap_words};
 use overdrive_host::facts::describe_errno;
@@ -37,6 +38,28 @@ pub(crate) fn tune(flags: &TuneFlags) -> Result<Ending> {
 pub(crate) fn state_folder(flags: &StateFlags, root: &Path) -> Result<PathBuf> {
     let usual = || system::state_folder(root).map_err(|error| Refused(error.to_string()).into());
     flags.state.clone().map_or_else(usual, Ok)
+}
+
+/// A command as it is to be typed next, with the journal and the root that this one was given.
+pub(crate) fn next_command(words: &str, flags: &StateFlags, root: &Path) -> String {
+    let option = |name: &str, path: &Path| format!(" {name} {}", shell::quoted(&path.display().to_string()));
+    let state = flags.state.as_deref().map(|state| option("--state", state)).unwrap_or_default();
+    let root = if is_here(root) { String::new() } else { option("--root", root) };
+    format!("overdrive {words}{state}{root}")
+}
+
+/// Refuses whoever is not root before anything is made: the kernel would refuse each write, and a journal
+/// would be left. A copy of a host belongs to whoever made it.
+pub(crate) fn need_root(what: &str, root: &Path, rehearsal: &str) -> Result<()> {
+    if is_here(root) && overdrive_sys::relay::effective_user() != 0 {
+        refuse!("{what} needs root; nothing was touched ({rehearsal} shows what it would do)");
+    }
+    Ok(())
+}
+
+/// Whether a root is the running system and no copy of one.
+fn is_here(root: &Path) -> bool {
+    root == Path::new("/")
 }
 
 /// Says that a damaged journal, of which nothing stood any more, was kept under another name.
@@ -72,7 +95,8 @@ fn plan(flags: &PlanFlags) -> Result<Ending> {
     let (plan, notes) = make(&flags.choice)?;
     notes.iter().for_each(|note| output::say!("{note}"));
     if flags.shell {
-        output::print(&shell::script(&Root::new(&flags.choice.scope.root), &plan.changes))?;
+        let root = Root::new(&flags.choice.scope.root);
+        output::print(&shell::script(&root, &plan.changes, "tune plan", "tune apply"))?;
     } else {
         show(&plan, &busy_disks(&plan, &flags.choice.scope.root), flags.choice.json)?;
     }
@@ -217,41 +241,87 @@ fn apply(flags: &ApplyFlags) -> Result<Ending> {
         show(&plan, &held_back, choice.json)?;
         return Ok(if held_back.is_empty() { Ending::Done } else { Ending::BadVerdict });
     }
+    need_root("tune apply: changing this host", &choice.scope.root, "--dry-run")?;
     let state = state_folder(&choice.state, &choice.scope.root)?;
     let mut system =
         HostSystem::open(&choice.scope.root, &state).map_err(|error| Refused(error.to_string()))?;
     let mut driver = Driver::new(&mut system, occasion(&choice.scope.root)).map_err(driven)?;
-    let (set, outcomes) = driver.apply(&plan.changes).map_err(driven)?;
+    let done = apply_as_far(&mut driver, &plan.changes)?;
     tell_set_aside(&driver);
-    let is_good = held_back.is_empty() && outcomes.iter().all(Applied::is_good);
+    let is_good = held_back.is_empty() && done.outcomes.iter().all(Applied::is_good);
     if choice.json {
-        let rows = plan.changes.iter().zip(&outcomes).map(|(change, outcome)| {
+        let left: Vec<Value> = plan.left.iter().map(left_json).collect();
+        let parameters: Vec<Value> = plan.parameters.iter().map(parameter_json).collect();
+        let answer = json!({ "schema": "overdrive.tune/1", "set": done.set,
+            "changes": done.json(&plan.changes), "left": left, "kernel_parameters": parameters });
+        output::print(&format!("{answer}\n"))?;
+    } else {
+        let mut lines = done.lines(&plan.changes);
+        lines.extend(held_back.iter().map(|disk| ("-", format!("not written: {}", disk.why))));
+        lines.extend(plan.parameters.iter().map(|parameter| ("-", command_line(parameter))));
+        let undo = |set| next_command(&format!("tune undo {set}"), &choice.state, &choice.scope.root);
+        lines.push(done.way_back(undo));
+        output::print(&render::text::sections(&lines, output::text_options()))?;
+    }
+    done.end(is_good)
+}
+
+/// What applying changes brought, up to where the journal took no more.
+pub(crate) struct Done {
+    /// The number of the set; none: nothing of it stands.
+    pub(crate) set: Option<u64>,
+    /// What became of each change.
+    pub(crate) outcomes: Vec<Applied>,
+    failure: Option<DriveError>,
+}
+
+/// Applies changes as one set. A journal that fills up on the way is no reason to keep back what was changed.
+pub(crate) fn apply_as_far(driver: &mut Driver<'_>, changes: &[Change]) -> Result<Done> {
+    let (set, outcomes, failure) = match driver.apply(changes) {
+        Ok((set, outcomes)) => (set, outcomes, None),
+        Err(error) => match driver.take_cut_short() {
+            Some((set, outcomes)) => (set, outcomes, Some(error)),
+            None => return Err(driven(error)),
+        },
+    };
+    let stands = driver.state().sets.get(&set).is_some_and(Set::is_live);
+    Ok(Done { set: stands.then_some(set), outcomes, failure })
+}
+
+impl Done {
+    pub(crate) fn json(&self, changes: &[Change]) -> Vec<Value> {
+        let row = |(change, outcome): (&Change, &Applied)| {
             let mut row = change_json(change);
             row["outcome"] = json!(outcome_text(outcome));
             row["is_good"] = json!(outcome.is_good());
             row
-        });
-        let left: Vec<Value> = plan.left.iter().map(left_json).collect();
-        let rows: Vec<Value> = rows.collect();
-        let parameters: Vec<Value> = plan.parameters.iter().map(parameter_json).collect();
-        let answer = json!({ "schema": "overdrive.tune/1", "set": set, "changes": rows, "left": left,
-            "kernel_parameters": parameters });
-        output::print(&format!("{answer}\n"))?;
-    } else {
-        let mut lines: Vec<(&str, String)> = plan
-            .changes
-            .iter()
-            .zip(&outcomes)
-            .map(|(change, outcome)| {
-                (change.class.as_str(), format!("{}: {}", told(change), outcome_text(outcome)))
-            })
-            .collect();
-        lines.extend(held_back.iter().map(|disk| ("-", format!("not written: {}", disk.why))));
-        lines.extend(plan.parameters.iter().map(|parameter| ("-", command_line(parameter))));
-        lines.push(("Set", format!("{set}; overdrive tune undo {set} takes it back")));
-        output::print(&render::text::sections(&lines, output::text_options()))?;
+        };
+        changes.iter().zip(&self.outcomes).map(row).collect()
     }
-    Ok(if is_good { Ending::Done } else { Ending::BadVerdict })
+
+    pub(crate) fn lines<'a>(&self, changes: &'a [Change]) -> Vec<(&'a str, String)> {
+        let line = |(change, outcome): (&'a Change, &Applied)| {
+            (change.class.as_str(), format!("{}: {}", told(change), outcome_text(outcome)))
+        };
+        changes.iter().zip(&self.outcomes).map(line).collect()
+    }
+
+    /// The last line: the set, and the command that takes it back.
+    pub(crate) fn way_back(&self, command: impl Fn(u64) -> String) -> (&'static str, String) {
+        match self.set {
+            Some(set) => ("Set", format!("{set}; {} takes it back", command(set))),
+            None => ("-", "nothing was changed, so there is nothing to take back".to_owned()),
+        }
+    }
+
+    /// The end of the command; a journal that takes no more is told on standard error.
+    pub(crate) fn end(&self, is_good: bool) -> Result<Ending> {
+        if let Some(failure) = &self.failure {
+            output::say!("overdrive: {failure}");
+            return Ok(Ending::SystemFailed);
+        }
+        Ok(if is_good { Ending::Done } else { Ending::BadVerdict })
+    }
 }
 
 /// A disk in use, whose queue is left alone.
@@ -313,6 +383,9 @@ pub(crate) fn outcome_text(outcome: &Applied) -> String {
         Applied::Unreadable(errno) => format!("not written: cannot be read: {}", describe_errno(*errno)),
         Applied::Refused(errno) => format!("refused: {}", describe_errno(*errno)),
         Applied::Differs(now) => format!("written, but it reads {}", value(Some(now))),
+        Applied::Unjournaled(errno) => {
+            format!("not written: the journal cannot be written: {}", describe_errno(*errno))
+        }
     }
 }
 

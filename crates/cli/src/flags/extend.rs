@@ -1,9 +1,8 @@
 //! The words of `overdrive extend`.
 
-use super::help;
+use super::{help, parse_pause, parse_watch};
 use clap::{Args, Subcommand, ValueEnum};
 use overdrive_base::size::parse_size;
-use overdrive_base::time::parse_duration;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -146,8 +145,8 @@ pub(crate) struct StatusFlags {
     /// Print OpenMetrics text, for a collector
     #[arg(long, conflicts_with = "json")]
     pub(crate) metrics: bool,
-    /// How long the counters are watched for the rates
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    /// How long the counters are watched for the rates, from 10ms to an hour
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_watch)]
     pub(crate) interval: Duration,
 }
 
@@ -156,7 +155,7 @@ pub(crate) struct StatusFlags {
 #[command(after_help = help::TIMES)]
 pub(crate) struct TopFlags {
     /// How long between one showing and the next, at least 100ms
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_pause::<100>)]
     pub(crate) interval: Duration,
     /// End after showing them this many times [default: at Ctrl-C]
     #[arg(long, value_name = "N")]

@@ -1,9 +1,8 @@
 //! The words of `overdrive swap`.
 
-use super::{StateFlags, help};
+use super::{StateFlags, help, parse_watch};
 use clap::{Args, Subcommand, ValueEnum};
 use overdrive_base::size::parse_size;
-use overdrive_base::time::parse_duration;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ Examples:
   overdrive swap on --device /dev/nvme1n1 --write-to /dev/nvme1n1 \\
       --zswap off --max-sectors 64
   overdrive swap status
-  overdrive swap off                           everything as it was before
+  overdrive swap off                           areas off, settings as before
   overdrive swap off --stale                   only what killed runs left";
 
 /// Every change is written down before it is made, read back after, and taken back by `off`.
@@ -141,8 +140,8 @@ pub(crate) struct SwapOffFlags {
 #[derive(Debug, Args)]
 #[command(after_help = help::TIMES)]
 pub(crate) struct SwapStatusFlags {
-    /// How long the counters are watched
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    /// How long the counters are watched, from 10ms to an hour
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_watch)]
     pub(crate) interval: Duration,
     /// Print JSON on standard output, and nothing else there
     #[arg(long)]

@@ -314,6 +314,9 @@ fn what_a_program_on_swap_leaves_running_goes_on() {
     let left = Ended(pid);
     let (code, _, error) = on_swap(store.path(), &["true"]);
     assert!(code == 0 && error.contains("still in use"), "{code}: {error}");
+    let names = || std::fs::read_dir(store.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let is_runs = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("overdrive-extend-");
+    assert_eq!(names().filter(is_runs).count(), 1, "the directory stays with what goes on");
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it was killed");
     assert!(!state.contains(") Z "), "{state}");
     drop(left);

@@ -58,6 +58,11 @@ fn wrong_use_is_exit_code_2() {
         (&["run", "f", "--rw", "a\nb"], ["invalid value", "randread", "see overdrive run --help"]),
         (&["tune", "aply"], ["'aply'", "'apply'", "see overdrive tune --help"]),
         (&["swap", "on", "--size"], ["--size", "value", "see overdrive swap on --help"]),
+        (&["extend", "top", "--interval", "0"], ["'0'", "wanted at least 100ms", "see overdrive extend top"]),
+        (
+            &["extend", "status", "--interval", "1ns"],
+            ["'1ns'", "wanted at least 10ms", "see overdrive extend"],
+        ),
         (&["compare", "a"], ["not provided", "<NEW>", "see overdrive compare --help"]),
     ] {
         let (code, text, error) = run(arguments);

@@ -61,6 +61,41 @@ pub(crate) fn has_direct_io(test: &str) -> bool {
     code == 0
 }
 
+/// Somebody who is not root, with a folder that holds the program and that everybody may write to.
+pub(crate) struct OrdinaryUser {
+    pub(crate) place: TempDir,
+}
+
+impl OrdinaryUser {
+    /// None, and the test is skipped, where nobody else can be had.
+    pub(crate) fn at_hand(test: &str) -> Option<Self> {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir_in("/var/tmp").unwrap();
+        std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        // The build directory may be out of that user's reach.
+        std::fs::copy(env!("CARGO_BIN_EXE_overdrive"), place.path().join("overdrive")).unwrap();
+        let user = Self { place };
+        let why = match user.command().arg("--version").output() {
+            Ok(output) if output.status.success() => return Some(user),
+            Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            Err(_) => "there is no setpriv".to_owned(),
+        };
+        skip(test, &format!("no other user can be had: {why}"));
+        None
+    }
+
+    fn command(&self) -> std::process::Command {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.arg(self.place.path().join("overdrive"));
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        read(&self.command().args(arguments).output().unwrap())
+    }
+}
+
 /// The words alone: where a table or text breaks its lines depends on how long its paths are.
 pub(crate) fn words_of(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")

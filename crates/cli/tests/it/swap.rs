@@ -3,9 +3,8 @@
 //! Only areas are made here: settings are the whole machine's, and other tests look at them. The whole way, on
 //! a drive, is a scenario of the virtual machines.
 
-use crate::support::{folder, run, skip, swap_may_be_on, words_of};
+use crate::support::{OrdinaryUser, folder, run, skip, swap_may_be_on, words_of};
 use serde_json::Value;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -52,6 +51,7 @@ fn a_file_is_swapped_to_and_taken_away() {
     assert_eq!(code, 0, "{out}{error}");
     let words = words_of(&out);
     assert!(is_on(&file) && words.contains("swap space of 16 MiB"), "{out}");
+    assert!(words.contains(&format!("overdrive swap off --state {state} takes it back")), "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 80 || !line.trim().contains(' ')), "{out}");
 
     let (code, text, error) = run(&["swap", "status", "--interval", "50ms", "--json", "--state", &state]);
@@ -60,6 +60,13 @@ fn a_file_is_swapped_to_and_taken_away() {
     let area = status["areas"].as_array().unwrap().iter().find(|area| area["path"] == file).unwrap();
     assert_eq!((area["set"].as_u64(), area["priority"].as_i64()), (Some(1), Some(0)));
     assert!(status["since_boot"]["swap_outs_per_s"].is_number(), "{status}");
+    let tells = std::fs::read_to_string("/proc/vmstat").unwrap().contains("\nzswpin ");
+    for rates in [&status["now"], &status["since_boot"]] {
+        assert_eq!(
+            (rates["zswap_ins_per_s"].is_number(), rates["zswap_outs_per_s"].is_number()),
+            (tells, tells)
+        );
+    }
 
     let (code, _, error) = run(&arguments("on", &file, &state));
     assert!(code == 2 && error.contains("it is there already"), "{error}");
@@ -121,7 +128,10 @@ fn what_cannot_be_swapped_to_is_refused_in_one_line() {
             vec!["on", "--file", &file, "--size", "16MiB", "--write-to", "/dev/null"],
             "names none of the devices",
         ),
+        (vec!["on", "--file", &file, "--size", "1"], "1 B make no swap area: wanted at least 40 KiB"),
         (vec!["status", "--interval", "2h"], "at most an hour"),
+        (vec!["status", "--interval", "0"], "'0' for '--interval <TIME>': wanted at least 10ms"),
+        (vec!["status", "--interval", "1ns"], "wanted at least 10ms"),
     ] {
         let mut all = [&["swap"], &arguments[..]].concat();
         if arguments[0] != "plan" {
@@ -138,24 +148,12 @@ fn what_cannot_be_swapped_to_is_refused_in_one_line() {
 #[test]
 fn an_ordinary_user_leaves_nothing_behind() {
     const NAME: &str = "swap::an_ordinary_user_leaves_nothing_behind";
-    let place = tempfile::tempdir_in("/var/tmp").unwrap();
-    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-    // The build directory may be out of that user's reach.
-    let program = place.path().join("overdrive");
-    std::fs::copy(env!("CARGO_BIN_EXE_overdrive"), &program).unwrap();
-    let (file, state) = paths(place.path());
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
-    let Ok(output) = command.args(arguments("on", &file, &state)).output() else {
-        return skip(NAME, "there is no setpriv");
-    };
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    if error.contains("setpriv") {
-        return skip(NAME, &format!("no other user can be had: {}", error.trim()));
-    }
-    assert_eq!((output.status.code(), error.lines().count()), (Some(2), 1), "{error}");
+    let Some(user) = OrdinaryUser::at_hand(NAME) else { return };
+    let (file, state) = paths(user.place.path());
+    let (code, _, error) = user.run(&arguments("on", &file, &state));
+    assert_eq!((code, error.lines().count()), (2, 1), "{error}");
     assert!(error.contains("needs root"), "{error}");
-    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "the program alone");
+    assert_eq!(std::fs::read_dir(user.place.path()).unwrap().count(), 1, "the program alone");
 }
 
 #[test]
@@ -188,6 +186,7 @@ fn a_plan_gives_its_reasons_and_both_recipes() {
     assert!(!plan["choices"].as_array().unwrap().is_empty(), "{plan}");
     let (code, script, _) = run(&["swap", "plan", "--file", &file, "--size", "16MiB", "--shell"]);
     assert!(code == 0 && script.contains("mkswap -L overdrive"), "{script}");
+    assert!(script.contains("overdrive swap plan --shell") && script.contains("overdrive swap on does not"));
     let (code, text, _) = run(&["swap", "plan", "--profile"]);
     assert_eq!(code, 0);
     for word in ["guide", "blueprint", "page-cluster", "rcu_nocbs", "28 partitions"] {

@@ -1,6 +1,6 @@
 //! Audit, plan, apply, status and undo as a user has them, on a copy of a host: no root, no real attribute.
 
-use crate::support::{folder, run};
+use crate::support::{OrdinaryUser, folder, run, words_of};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -216,6 +216,27 @@ fn a_capture_gives_the_same_findings_elsewhere() {
 }
 
 #[test]
+fn a_capture_that_was_cut_short_is_refused_wherever_it_was_cut() {
+    let folder = folder();
+    let root = folder.path().join("host");
+    unpacked("reference-virtio", &root);
+    let file = folder.path().join("host.tree");
+    let (at, to) = (root.to_str().unwrap(), file.to_str().unwrap());
+    assert_eq!(run(&["audit", "--root", at, "--target", "vda", "--capture", to]).0, 0);
+    let whole = std::fs::read(&file).unwrap();
+    for length in [0, 10, whole.len() / 2, whole.len() - "# end\n".len(), whole.len() - 2] {
+        std::fs::write(&file, &whole[..length]).unwrap();
+        for command in ["audit", "topology"] {
+            let (code, out, error) = run(&[command, "--from-capture", to]);
+            assert_eq!((code, out.as_str()), (2, ""), "{command}, {length} bytes: {error}");
+            assert!(error.contains("the capture was cut short: it ends after line"), "{error}");
+        }
+    }
+    std::fs::write(&file, &whole[..whole.len() - 1]).unwrap();
+    assert_ne!(run(&["audit", "--from-capture", to]).0, 2, "only the newline behind its end is missing");
+}
+
+#[test]
 fn this_machine_captured_is_this_machine() {
     let folder = folder();
     let file = folder.path().join("host.tree");
@@ -234,6 +255,41 @@ fn this_machine_captured_is_this_machine() {
             .collect()
     };
     assert_eq!(statuses(&here), statuses(&there));
+}
+
+#[test]
+fn no_finding_of_any_captured_host_has_a_fix_that_says_nothing() {
+    let hosts = std::fs::read_dir(format!("{}/../../fixtures/hosts", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let (mut shown, mut without_command) = (0, 0);
+    for host in
+        hosts.map(|host| host.unwrap().path()).filter(|path| path.extension().is_some_and(|it| it == "tree"))
+    {
+        let text = std::fs::read_to_string(&host).unwrap();
+        let named =
+            text.lines().filter_map(|line| line.strip_prefix("/sys/block/")?.split([' ', '/']).next());
+        let disk = named.filter(|name| !name.contains('{') && !name.starts_with("zram")).max().unwrap();
+        for profile in ["storage", "memory"] {
+            let from =
+                ["audit", "--from-capture", host.to_str().unwrap(), "--target", disk, "--profile", profile];
+            let (code, text, error) = run(&from);
+            assert!(code < 2, "{from:?}: {error}");
+            assert!(text.lines().all(|line| line.trim() != "fix:"), "{from:?}: {text}");
+            shown += text.lines().filter(|line| line.starts_with("        fix: ")).count();
+            let (_, text, _) = run(&[&from[..], &["--json"]].concat());
+            let value: Value = serde_json::from_str(&text).unwrap();
+            for fix in value["findings"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|it| &it["fix"])
+                .filter(|fix| fix.is_object())
+            {
+                assert!(fix["now"] != "" || fix["persistent"] != "", "{from:?}: {fix}");
+                without_command += usize::from(fix["now"] == "");
+            }
+        }
+    }
+    assert!(shown > 20 && without_command > 10, "{shown}, {without_command}: or this test proves nothing");
 }
 
 #[test]
@@ -326,6 +382,92 @@ fn undo_says_beforehand_what_it_would_do_and_refuses_what_it_would_refuse() {
     std::fs::write(root.join(SCHEDULER), "kyber\n").unwrap();
     let told = json(&["tune", "undo", "--root", at, "--dry-run", "--json"], 1);
     assert_eq!(told["changes"][0]["outcome"], "drift", "{told}");
+}
+
+#[test]
+fn the_way_back_names_the_journal_and_the_root_that_apply_was_given() {
+    let folder = folder();
+    let (root, state) = (folder.path().join("host"), folder.path().join("its state"));
+    unpacked("reference-virtio", &root);
+    let meant = meanings(&root);
+    let (at, state) = (root.to_str().unwrap(), state.to_str().unwrap());
+    let rules = ["--rules", "block-scheduler-none", "--even-if-busy"];
+    let apply = [&["tune", "apply", "--root", at, "--state", state, "--target", "vda"][..], &rules].concat();
+    let (code, out, error) = run(&apply);
+    let hint = format!("overdrive tune undo 1 --state '{state}' --root {at} takes it back");
+    assert!(code == 0 && words_of(&out).contains(&hint), "{out}{error}");
+    let (code, out, error) = run(&["tune", "undo", "1", "--state", state, "--root", at]);
+    assert!(code == 0 && meanings(&root) == meant, "{out}{error}");
+}
+
+#[test]
+fn a_journal_that_fills_up_is_no_reason_to_keep_back_what_was_changed() {
+    let folder = folder();
+    let (root, state) = (folder.path().join("host"), folder.path().join("state"));
+    unpacked("reference-virtio", &root);
+    let meant = meanings(&root);
+    let (at, state) = (root.to_str().unwrap(), state.to_str().unwrap());
+    // A file that may not grow stands for a full disk.
+    let limited = "trap '' XFSZ; ulimit -f 2; exec \"$0\" \"$@\"";
+    let words = ["tune", "apply", "--root", at, "--state", state, "--target", "vda", "--even-if-busy"];
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", limited, env!("CARGO_BIN_EXE_overdrive")]).args(words).env("NO_COLOR", "1");
+    let (code, out, error) = crate::support::read(&command.output().unwrap());
+    assert_eq!(code, 3, "{out}{error}");
+    let words = words_of(&out);
+    assert!(words.contains("done, and reads back so"), "{out}");
+    assert!(words.contains("not written: the journal cannot be written: EFBIG"), "{out}");
+    assert!(
+        words.contains(&format!("Set 1; overdrive tune undo 1 --state {state} --root {at} takes")),
+        "{out}"
+    );
+    assert!(error.contains("overdrive: the journal cannot be written"), "{error}");
+    let (code, out, _) = run(&["tune", "status", "--state", state, "--root", at]);
+    assert!(code == 0 && !out.contains("died"), "{out}");
+    let (code, out, error) = run(&["tune", "undo", "1", "--state", state, "--root", at]);
+    assert!(code == 0 && meanings(&root) == meant, "{out}{error}");
+}
+
+#[test]
+fn an_ordinary_user_is_told_that_root_is_needed_and_leaves_no_set() {
+    const NAME: &str = "tune::an_ordinary_user_is_told_that_root_is_needed_and_leaves_no_set";
+    let Some(user) = OrdinaryUser::at_hand(NAME) else { return };
+    let state = user.place.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    let at = state.to_str().unwrap();
+    let plan: Value = serde_json::from_str(&user.run(&["tune", "plan", "--class", "B", "--json"]).1).unwrap();
+    let (code, out, error) = user.run(&["tune", "apply", "--class", "B", "--even-if-busy", "--state", at]);
+    let expected = if plan["changes"][0].is_object() { (2, true) } else { (0, false) };
+    assert_eq!((code, error.contains("changing this host needs root")), expected, "{out}{error}");
+    assert_eq!(std::fs::read_dir(&state).unwrap().count(), 0, "neither lock nor journal");
+    std::fs::write(state.join("journal.jsonl"), "").unwrap();
+    for words in [["tune", "undo", "--state", at], ["swap", "off", "--state", at]] {
+        let (code, out, error) = user.run(&words);
+        assert_eq!((code, error.contains("needs root; nothing was touched")), (2, true), "{out}{error}");
+        assert_eq!(std::fs::read_dir(&state).unwrap().count(), 1, "the journal alone");
+    }
+}
+
+#[test]
+fn a_set_in_which_every_change_was_refused_offers_nothing_to_take_back() {
+    let folder = folder();
+    let root = folder.path().join("host");
+    unpacked("reference-virtio", &root);
+    let at = root.to_str().unwrap();
+    let other =
+        OrdinaryUser::at_hand("tune::a_set_in_which_every_change_was_refused_offers_nothing_to_take_back");
+    let Some(user) = other else { return };
+    // Everybody may look, nobody may write: the copy belongs to somebody else.
+    let copied = user.place.path().join("host");
+    let done = std::process::Command::new("cp").args(["-rp", at, copied.to_str().unwrap()]).status();
+    assert!(done.is_ok_and(|done| done.success()));
+    let state = user.place.path().join("state");
+    let words = ["--root", copied.to_str().unwrap(), "--state", state.to_str().unwrap()];
+    let apply = ["tune", "apply", "--target", "vda", "--rules", "block-scheduler-none", "--even-if-busy"];
+    let (code, out, error) = user.run(&[&apply[..], &words].concat());
+    assert_eq!(code, 1, "{out}{error}");
+    assert!(words_of(&out).contains("nothing was changed, so there is nothing to take back"), "{out}");
+    assert!(!out.contains("tune undo"), "{out}");
 }
 
 #[test]

@@ -74,6 +74,7 @@ pub struct Driver<'a> {
     journal: Journal,
     state: State,
     aside: Option<String>,
+    cut_short: Option<(u64, Vec<Applied>)>,
 }
 
 impl std::fmt::Debug for Driver<'_> {
@@ -108,7 +109,7 @@ impl<'a> Driver<'a> {
             return Err(DriveError::NoJournal);
         }
         let state = State::replay(&journal.records, &occasion.boot_id);
-        Ok(Driver { system, occasion, purpose: None, journal, state, aside: None })
+        Ok(Driver { system, occasion, purpose: None, journal, state, aside: None, cut_short: None })
     }
 
     /// Writes down what the next sets are for, so that whoever asked for one finds it however early it ended.
@@ -153,16 +154,29 @@ impl<'a> Driver<'a> {
         let persist = changes.iter().any(|change| change.kind == Kind::File);
         let Occasion { at, boot_id, machine_id, version } = self.occasion.clone();
         let purpose = self.purpose.clone();
-        self.append(&Record::Begin { set, at, boot_id, machine_id, version, persist, purpose })?;
+        let begin = Record::Begin { set, at, boot_id, machine_id, version, persist, purpose };
+        self.append(&begin).map_err(DriveError::Write)?;
         let mut moved: Vec<String> = Vec::new();
         let mut outcomes = Vec::new();
         for (number, change) in (1..).zip(changes) {
             let mut machine = Apply::new(change, set, number, moved.contains(&change.path));
-            let outcome = self.drive(|event| machine.next(event))?;
+            match self.drive(|event| machine.next(event)) {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(errno) => {
+                    outcomes.push(machine.unjournaled(errno));
+                    outcomes.resize(changes.len(), Applied::Unjournaled(errno));
+                    self.cut_short = Some((set, outcomes));
+                    return Err(DriveError::Write(errno));
+                }
+            }
             moved.extend(side_effects(&change.path));
-            outcomes.push(outcome);
         }
         Ok((set, outcomes))
+    }
+
+    /// The set in whose middle the journal took no more, and what became of each of its changes.
+    pub fn take_cut_short(&mut self) -> Option<(u64, Vec<Applied>)> {
+        self.cut_short.take()
     }
 
     /// Under which name a damaged journal was set aside, when the last of its changes had been taken back.
@@ -223,7 +237,7 @@ impl<'a> Driver<'a> {
         let (path, target) =
             touches.first().map_or((path, None), |touch| (touch.path.clone(), touch.target.clone()));
         let mut machine = Undo::new(set, number, touches);
-        let reverted = self.drive(|event| machine.next(event))?;
+        let reverted = self.drive(|event| machine.next(event)).map_err(DriveError::Write)?;
         Ok(Some(Reversal { number, kind, path, target, reverted }))
     }
 
@@ -239,7 +253,8 @@ impl<'a> Driver<'a> {
         Some((path, answer))
     }
 
-    fn drive<O>(&mut self, mut next: impl FnMut(Event) -> Action<O>) -> Result<O, DriveError> {
+    /// Performs a machine's actions to its end, or up to the errno of a journal that takes no more.
+    fn drive<O>(&mut self, mut next: impl FnMut(Event) -> Action<O>) -> Result<O, i32> {
         let mut event = Event::Start;
         loop {
             event = match next(event) {
@@ -262,10 +277,10 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn append(&mut self, record: &Record) -> Result<(), DriveError> {
+    fn append(&mut self, record: &Record) -> Result<(), i32> {
         const EIO: i32 = 5;
-        let line = journal::encode(self.journal.next_seq, record).map_err(|_| DriveError::Write(EIO))?;
-        self.system.append(self.journal.end, &line).map_err(DriveError::Write)?;
+        let line = journal::encode(self.journal.next_seq, record).map_err(|_| EIO)?;
+        self.system.append(self.journal.end, &line)?;
         self.journal.end += line.len() as u64;
         self.journal.next_seq += 1;
         self.state.observe(record);

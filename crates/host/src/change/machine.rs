@@ -48,6 +48,8 @@ pub enum Applied {
     Refused(i32),
     /// The write went through and the path reads differently.
     Differs(String),
+    /// The journal takes no more: nothing was written.
+    Unjournaled(i32),
 }
 
 impl Applied {
@@ -107,6 +109,13 @@ impl<'a> Apply<'a> {
             (Step::Check, Event::Read(answers)) => self.checked(&answers),
             _ => Action::Done(self.outcome.clone().unwrap_or(Applied::Already)),
         }
+    }
+
+    /// How it ended when the journal takes no more: what was written and read back stands, although its
+    /// result is not written down.
+    #[must_use]
+    pub fn unjournaled(self, errno: i32) -> Applied {
+        self.outcome.unwrap_or(Applied::Unjournaled(errno))
     }
 
     fn go(&mut self, step: Step, action: Action<Applied>) -> Action<Applied> {

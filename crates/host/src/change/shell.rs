@@ -6,13 +6,15 @@ use overdrive_sys::swap::Discard;
 use overdrive_sys::swap::space::FirstPage;
 
 /// A script: `sh FILE apply` makes the changes, `sh FILE undo` takes them back, with what the kernel moves
-/// along as `root` has it now. It keeps no journal and looks for no drift.
+/// along as `root` has it now. It keeps no journal and looks for no drift. Its head names the command that
+/// planned it and the one that makes the changes with a journal.
 #[must_use]
-pub fn script(root: &Root, changes: &[Change]) -> String {
-    let mut text = String::from(
-        "#!/bin/sh\n# Made by overdrive tune plan --shell. Run as root: 'sh FILE apply', later 'sh FILE undo'.\n\
-         # It keeps no journal and overwrites what others changed since; overdrive tune apply does not.\n\
-         apply() {\n",
+pub fn script(root: &Root, changes: &[Change], planned_by: &str, made_by: &str) -> String {
+    let mut text = format!(
+        "#!/bin/sh\n# Made by overdrive {planned_by} --shell.\n\
+         # Run as root: 'sh FILE apply', later 'sh FILE undo'.\n\
+         # It keeps no journal and overwrites what others changed since; overdrive {made_by} does not.\n\
+         apply() {{\n",
     );
     for change in changes {
         text += &format!("    # {}, class {}\n", change.rule, change.class);
@@ -87,7 +89,8 @@ fn make_space(path: &str, change: &Change, text: &str) -> String {
 }
 
 /// One word of the shell, whatever is in it.
-fn quoted(text: &str) -> String {
+#[must_use]
+pub fn quoted(text: &str) -> String {
     let is_plain =
         !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+:,=@%".contains(c));
     if is_plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
@@ -124,6 +127,8 @@ mod tests {
                 change(Kind::Attribute, "/proc/sys/vm/dirty_bytes", Some("0\n")),
                 change(Kind::File, "/etc/systemd/system/multi-user.target.d/overdrive-0001.conf", None),
             ],
+            "tune plan",
+            "tune apply",
         );
         let (apply, undo) = text.split_once("undo() {").unwrap();
         assert!(apply.contains("mkdir -p /etc/systemd/system/multi-user.target.d && printf"), "{apply}");
@@ -163,6 +168,8 @@ mod tests {
                 change(Kind::SwapSpace, "/var/swap", None, space(1 << 20)),
                 change(Kind::SwapArea, "/var/swap", None, "priority auto discard-freed".to_owned()),
             ],
+            "swap plan",
+            "swap on",
         );
         for line in [
             "mkswap -L overdrive /dev/nvme0n1",
@@ -188,7 +195,8 @@ mod tests {
             new: Some(new.to_owned()),
             device: None,
         };
-        let text = script(&nothing(), &[change("/sys/a", "x [y]\n", "x"), change("/sys/b", "1\n", "2")]);
+        let changes = [change("/sys/a", "x [y]\n", "x"), change("/sys/b", "1\n", "2")];
+        let text = script(&nothing(), &changes, "tune plan", "tune apply");
         let undo = text.split("undo() {").nth(1).unwrap();
         assert!(undo.find("echo 1 > /sys/b").unwrap() < undo.find("echo y > /sys/a").unwrap(), "{text}");
     }

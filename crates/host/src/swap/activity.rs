@@ -13,6 +13,10 @@ pub struct Counters {
     pub swap_ins: Option<u64>,
     /// Pages written to swap.
     pub swap_outs: Option<u64>,
+    /// Pages that zswap brought back from compressed memory.
+    pub zswap_ins: Option<u64>,
+    /// Pages that zswap took in.
+    pub zswap_outs: Option<u64>,
     /// Pages read ahead of their fault.
     pub read_ahead: Option<u64>,
     /// Of these, pages that a fault found in memory.
@@ -54,6 +58,8 @@ impl Counters {
         Counters {
             swap_ins: key("pswpin"),
             swap_outs: key("pswpout"),
+            zswap_ins: key("zswpin"),
+            zswap_outs: key("zswpout"),
             read_ahead: key("swap_ra"),
             read_ahead_hits: key("swap_ra_hit"),
             refaults: key("workingset_refault_anon").or_else(|| key("workingset_refault")),
@@ -72,6 +78,8 @@ impl Counters {
         Counters {
             swap_ins: between(self.swap_ins, earlier.swap_ins),
             swap_outs: between(self.swap_outs, earlier.swap_outs),
+            zswap_ins: between(self.zswap_ins, earlier.zswap_ins),
+            zswap_outs: between(self.zswap_outs, earlier.zswap_outs),
             read_ahead: between(self.read_ahead, earlier.read_ahead),
             read_ahead_hits: between(self.read_ahead_hits, earlier.read_ahead_hits),
             refaults: between(self.refaults, earlier.refaults),
@@ -165,7 +173,7 @@ mod tests {
     fn counters_become_rates_and_shares() {
         let root = |outs: u64, stalls: u64| {
             Root::from_capture(&format!(
-                "/proc/vmstat |\n|pswpin 7\n|pswpout {outs}\n|swap_ra 100\n|swap_ra_hit 25\n\
+                "/proc/vmstat |\n|pswpin 7\n|pswpout {outs}\n|zswpout {stalls}\n|swap_ra 100\n|swap_ra_hit 25\n\
                  |allocstall_normal {stalls}\n|allocstall_movable 2\n|pgscan_direct 5\n\
                  /proc/pressure/memory |\n|some avg10=0.00 total=12\n|full avg10=0.00 total=9\n"
             ))
@@ -174,6 +182,7 @@ mod tests {
         let happened = Counters::read(&root(1_000, 9)).since(&Counters::read(&root(0, 4)));
         assert_eq!((happened.swap_outs, happened.direct_stalls), (Some(1000), Some(5)));
         assert_eq!((happened.swap_ins, happened.stalled_full_us), (Some(0), Some(0)));
+        assert_eq!((happened.zswap_ins, happened.zswap_outs), (None, Some(5)));
         assert_eq!(happened.refaults, None, "a kernel that does not tell is not a zero");
         assert_eq!(Counters::read(&root(0, 0)).read_ahead_hit_percent(), Some(25.0));
         assert_eq!(happened.read_ahead_hit_percent(), None);

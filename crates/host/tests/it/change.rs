@@ -247,6 +247,33 @@ fn a_full_disk_stops_before_the_first_write_that_would_not_be_known() {
 }
 
 #[test]
+fn a_journal_that_fills_up_on_the_way_still_tells_what_was_changed() {
+    let mut stopped_at = [0; 3];
+    for room in (0..3000).step_by(37) {
+        let mut system = host(room as u64);
+        let before = system.files.clone();
+        let plan = [change(&system, SCHEDULER, "none"), change(&system, SWAPPINESS, "100")];
+        system.disk_bytes_max = room;
+        let mut driver = Driver::new(&mut system, occasion("b1")).unwrap();
+        if driver.apply(&plan).is_ok() {
+            assert_eq!(driver.take_cut_short(), None);
+            continue;
+        }
+        let Some((set, outcomes)) = driver.take_cut_short() else {
+            assert_eq!(system.files, before, "not even begun with {room} bytes of room");
+            continue;
+        };
+        assert_eq!((set, outcomes.len()), (1, plan.len()));
+        let changed: Vec<bool> =
+            [SCHEDULER, SWAPPINESS].iter().map(|&path| system.files.get(path) != before.get(path)).collect();
+        let told: Vec<bool> = outcomes.iter().map(Applied::is_good).collect();
+        assert_eq!(told, changed, "with {room} bytes of room: {outcomes:?}");
+        stopped_at[changed.iter().filter(|&&changed| changed).count()] += 1;
+    }
+    assert!(stopped_at.iter().all(|&times| times > 0), "{stopped_at:?}");
+}
+
+#[test]
 fn a_damaged_journal_takes_nothing_new_and_still_undoes_what_it_knows() {
     let mut system = host(1);
     let before = system.files.clone();

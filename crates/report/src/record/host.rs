@@ -153,10 +153,18 @@ pub struct Evidence {
 /// How to mend a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fix {
-    /// The command that mends it until the next boot.
+    /// The command that mends it until the next boot; empty when there is none.
     pub now: String,
     /// How to mend it for good.
     pub persistent: String,
+}
+
+impl Fix {
+    /// What to do first: the command, else the way for good. None when neither is known.
+    #[must_use]
+    pub fn first(&self) -> Option<&str> {
+        [&self.now, &self.persistent].into_iter().map(String::as_str).find(|text| !text.is_empty())
+    }
 }
 
 /// What the tool found about itself before measuring.

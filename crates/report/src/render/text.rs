@@ -12,7 +12,7 @@ mod topology;
 use super::summary;
 use crate::compare::Comparison;
 use crate::published::titles_of_guides_in;
-use crate::record::{Finding, FindingStatus, Record, TargetKind, Verdict};
+use crate::record::{Finding, FindingStatus, Fix, Record, TargetKind, Verdict};
 use crate::show;
 pub use ablation::ablation;
 pub use layout::shown;
@@ -198,8 +198,8 @@ impl Page {
         }
         let unverified = if finding.verified { "" } else { " (unverified)" };
         text += &wrap(&format!("{}{unverified}", finding.reason), self.width, "        ", "        ");
-        if let Some(fix) = &finding.fix {
-            text += &wrap(&fix.now, self.width, "        fix: ", "             ");
+        if let Some(fix) = finding.fix.as_ref().and_then(Fix::first) {
+            text += &wrap(fix, self.width, "        fix: ", "             ");
         }
         text
     }

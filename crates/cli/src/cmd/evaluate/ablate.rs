@@ -88,7 +88,8 @@ pub(super) fn ablate(flags: &EvaluateFlags) -> Result<Ending> {
 
     let watched = watched(&variants);
     let before: Vec<_> = watched.iter().map(|path| system.read(Kind::Attribute, path)).collect();
-    let mut bench = Bench::new(&evaluation, &mut system, pair, variants, repeats);
+    let status = tune::next_command("tune status", &flags.ablate.state, base);
+    let mut bench = Bench::new(&evaluation, &mut system, pair, variants, repeats, &status);
     let measured = bench.rounds();
     bench.progress.finish();
     let Bench { settings, refused, .. } = bench;
@@ -99,7 +100,7 @@ pub(super) fn ablate(flags: &EvaluateFlags) -> Result<Ending> {
     notes.push(if moved.is_empty() {
         format!("the host is as it was: {} values read as before", watched.len())
     } else {
-        format!("not as before: {}; overdrive tune status says more", moved.join(", "))
+        format!("not as before: {}; {status} says more", moved.join(", "))
     });
     let ablation = Ablation {
         schema: SCHEMA.to_owned(),
@@ -221,6 +222,8 @@ struct Bench<'a> {
     /// Changes that could not be made, with the reason.
     refused: Vec<String>,
     progress: Progress,
+    /// The command that tells what stands.
+    status: &'a str,
 }
 
 impl<'a> Bench<'a> {
@@ -230,6 +233,7 @@ impl<'a> Bench<'a> {
         pair: Vec<Planned>,
         variants: Vec<Variant>,
         repeats: u32,
+        status: &'a str,
     ) -> Self {
         let runs = (variants.len() + 2) * repeats as usize * pair.len();
         let length = |planned: &Planned| planned.spec.runtime + planned.spec.warmup;
@@ -242,7 +246,8 @@ impl<'a> Bench<'a> {
         let mut settings = vec![setting("as found", &[])];
         settings.extend(variants.iter().map(|(name, changes)| setting(name, changes)));
         let progress = Progress::new(runs, each * runs as u32);
-        Self { evaluation, system, pair, variants, repeats, settings, refused: Vec::new(), progress }
+        let refused = Vec::new();
+        Self { evaluation, system, pair, variants, repeats, settings, refused, progress, status }
     }
 
     /// Every round: as found, each change in turn (every second round backwards), as found again. True when
@@ -304,7 +309,7 @@ impl<'a> Bench<'a> {
         for reversal in driver.undo(set).map_err(tune::driven)? {
             let outcome = reversal.reverted.outcome;
             if !matches!(outcome, Undone::Restored | Undone::Already) {
-                bail!("{} was not put back ({outcome:?}); overdrive tune status says more", reversal.path);
+                bail!("{} was not put back ({outcome:?}); {} says more", reversal.path, self.status);
             }
         }
         Ok(())

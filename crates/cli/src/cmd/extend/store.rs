@@ -4,6 +4,7 @@
 //! The run's directory carries its owner in its name. What a killed run left is found by that name, and
 //! removed once no process uses it any more.
 
+use super::swap_run;
 use crate::exit::{Refused, refuse};
 use anyhow::{Context, Result};
 use overdrive_base::size::{MIB, format_size, parse_size};
@@ -262,10 +263,12 @@ pub(crate) fn counters_in(folder: &Path) -> Vec<(u32, PathBuf)> {
     found
 }
 
-/// Whether a process still has counters of this directory mapped. One that may not be looked at is somebody
-/// else's, who could not open the directory: the number may be of another PID namespace.
+/// Whether a process of the run goes on: in its group, or with counters of this directory mapped. One that
+/// may not be looked at is somebody else's, who could not open the directory: the number may be of another
+/// PID namespace.
 fn is_used(folder: &Path) -> bool {
-    counters_in(folder).iter().any(|(pid, path)| has_mapped(*pid, path) == Some(true))
+    let has_mapping = |(pid, path): &(u32, PathBuf)| has_mapped(*pid, path) == Some(true);
+    swap_run::goes_on(folder) || counters_in(folder).iter().any(has_mapping)
 }
 
 /// Whether a process maps a file; none when it may not be looked at.
@@ -326,6 +329,12 @@ mod tests {
         held.lock_shared().unwrap();
         assert!(remove_stale(folder.path()).is_empty(), "a process of the run goes on");
         drop(held);
+        let group = folder.path().join("group");
+        std::fs::create_dir(&group).unwrap();
+        std::fs::write(group.join("cgroup.procs"), "7\n").unwrap();
+        swap_run::note_group(&stale, &group).unwrap();
+        assert!(remove_stale(folder.path()).is_empty(), "a process of the run on swap goes on");
+        std::fs::write(group.join("cgroup.procs"), "").unwrap();
         assert_eq!(remove_stale(folder.path()), [stale]);
         assert!(own.path.exists() && folder.path().join("overdrive-extend-of-mine").exists());
         let path = own.path.clone();

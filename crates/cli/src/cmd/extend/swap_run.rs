@@ -41,16 +41,30 @@ pub(super) fn note_group(folder: &Path, group: &Path) -> std::io::Result<()> {
     std::fs::write(folder.join(GROUP_FILE), group.as_os_str().as_bytes())
 }
 
+/// The group of the run that has this directory; none when it has none, or is another user's.
+fn group_of(folder: &Path) -> Option<PathBuf> {
+    // Another user's directory of this name could lead anywhere, to a pipe that keeps us waiting for one.
+    let about = folder.symlink_metadata().ok()?;
+    if about.uid() != overdrive_sys::relay::effective_user() {
+        return None;
+    }
+    Some(PathBuf::from(OsStr::from_bytes(&std::fs::read(folder.join(GROUP_FILE)).ok()?)))
+}
+
+fn members_of(group: &Path) -> String {
+    std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default()
+}
+
+/// Whether a process is in the group of the run that has this directory.
+pub(super) fn goes_on(folder: &Path) -> bool {
+    group_of(folder).is_some_and(|group| !members_of(&group).is_empty())
+}
+
 impl SwapRun {
     /// The run that has this directory and that this process waits for; none when it is no such run.
     pub(super) fn at(folder: &Path, pid: u32) -> Option<Self> {
-        // Another user's directory of this name could lead anywhere, to a pipe that keeps us waiting for one.
-        let about = folder.symlink_metadata().ok()?;
-        if about.uid() != overdrive_sys::relay::effective_user() {
-            return None;
-        }
-        let group = PathBuf::from(OsStr::from_bytes(&std::fs::read(folder.join(GROUP_FILE)).ok()?));
-        let members = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        let group = group_of(folder)?;
+        let members = members_of(&group);
         let first = members.lines().next().unwrap_or_default();
         let program = std::fs::read_to_string(format!("/proc/{first}/comm")).unwrap_or_default();
         Some(Self {

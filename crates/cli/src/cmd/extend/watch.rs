@@ -6,11 +6,10 @@
 use super::show;
 use super::store::{PREFIX, counters_in, has_mapped};
 use super::swap_run::SwapRun;
-use crate::exit::{Ending, refuse};
+use crate::exit::Ending;
 use crate::flags::{ExtendStatusFlags, TopFlags};
 use crate::{interrupt, output};
 use anyhow::Result;
-use overdrive_base::time::format_ns;
 use overdrive_pager::stats::{Stat, Stats};
 use overdrive_sys::file::open_plain;
 use overdrive_sys::owner::Owner;
@@ -21,9 +20,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// Between two looks; over less time rates tell nothing.
-const SHORTEST: Duration = Duration::from_millis(10);
 
 /// One process of a run, as its counters stood at one moment.
 #[derive(Debug, Clone)]
@@ -70,9 +66,6 @@ impl Look {
 
 /// Prints the counters once, with rates over a short time.
 pub(crate) fn status(flags: &ExtendStatusFlags) -> Result<Ending> {
-    if flags.interval < SHORTEST {
-        refuse!("--interval {}: wanted at least 10ms", format_ns(flags.interval.as_nanos() as u64));
-    }
     let stop = interrupt::watch()?;
     let first = Look::now();
     if flags.metrics {
@@ -90,9 +83,6 @@ pub(crate) fn status(flags: &ExtendStatusFlags) -> Result<Ending> {
 
 /// Prints them again and again.
 pub(crate) fn top(flags: &TopFlags) -> Result<Ending> {
-    if flags.interval < Duration::from_millis(100) {
-        refuse!("--interval {}: wanted at least 100ms", format_ns(flags.interval.as_nanos() as u64));
-    }
     if flags.count == Some(0) {
         refuse!("--count 0: wanted at least 1");
     }

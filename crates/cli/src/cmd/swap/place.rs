@@ -8,7 +8,7 @@ use overdrive_host::Root;
 use overdrive_host::audit::Audit;
 use overdrive_host::finding::Profile;
 use overdrive_host::hazards::{Hazard, HazardKind, write_hazards};
-use overdrive_host::swap::setup::Place;
+use overdrive_host::swap::setup::{Place, SetupError};
 use overdrive_host::target::{Medium, TargetFacts, TargetIdentity};
 use overdrive_sys::swap::space::{Space, first_page};
 use overdrive_sys::volume::{FileKind, file_system};
@@ -75,6 +75,12 @@ pub(super) fn file(root: &Root, named: &Path, bytes: u64) -> Result<Place> {
             "--file {name}: no room for {wanted}; at most {most} there, a tenth of the file system stays free"
         );
     }
+    let space = Space::new(bytes)?;
+    // Before it is rounded down to whole pages, and told as nothing.
+    if space.encode().is_err() {
+        let error = SetupError::Size { path: format!("--file {name}"), size: format_size(bytes) };
+        refuse!("{error}");
+    }
     let identity = TargetIdentity::at(&folder).map_err(|error| Refused(error.to_string()))?;
     let audit = audit(root, &identity)?;
     if let Medium::Memory(why) | Medium::Network(why) | Medium::Hidden(why) = &audit.target.medium {
@@ -85,7 +91,7 @@ pub(super) fn file(root: &Root, named: &Path, bytes: u64) -> Result<Place> {
         is_device: false,
         holds: None,
         is_ready: false,
-        space: Space::new(bytes)?,
+        space,
         audit,
     })
 }

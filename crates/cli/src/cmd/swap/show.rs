@@ -1,11 +1,9 @@
 //! Plans and outcomes of swap as text and as JSON.
 
-use crate::cmd::tune::{Busy, change_json, left_json, outcome_text, planned, planned_json, told};
+use crate::cmd::tune::{Busy, Done, change_json, left_json, planned, planned_json};
 use crate::output;
 use anyhow::Result;
 use overdrive_host::audit::Audit;
-use overdrive_host::change::Change;
-use overdrive_host::change::machine::Applied;
 use overdrive_host::swap::recipes;
 use overdrive_host::swap::setup::Setup;
 use overdrive_report::render;
@@ -26,36 +24,26 @@ pub(super) fn setup(setup: &Setup, busy: &[Busy], as_json: bool) -> Result<()> {
     sections(&lines)
 }
 
-/// What was done.
+/// What was done; `off` is the command that takes it back.
 pub(super) fn applied(
     setup: &Setup,
-    rows: &[(&Change, &Applied)],
-    set: u64,
+    done: &Done,
+    off: &str,
     held_back: &[Busy],
     as_json: bool,
 ) -> Result<()> {
+    let changes = &setup.plan.changes;
     if as_json {
         let mut value = whole(setup);
         value["schema"] = json!("overdrive.swap-on/1");
-        value["set"] = json!(set);
-        let outcomes = rows.iter().map(|(change, outcome)| {
-            let mut row = change_json(change);
-            row["outcome"] = json!(outcome_text(outcome));
-            row["is_good"] = json!(outcome.is_good());
-            row
-        });
-        value["changes"] = outcomes.collect();
+        value["set"] = json!(done.set);
+        value["changes"] = json!(done.json(changes));
         return output::print(&format!("{value}\n"));
     }
-    let mut lines: Vec<(String, String)> = rows
-        .iter()
-        .map(|(change, outcome)| {
-            (change.class.clone(), format!("{}: {}", told(change), outcome_text(outcome)))
-        })
-        .collect();
-    lines.extend(held_back.iter().map(|disk| ("-".to_owned(), format!("not written: {}", disk.why))));
-    lines.push(("Set".to_owned(), format!("{set}; overdrive swap off takes it back")));
-    sections(&lines)
+    let mut lines = done.lines(changes);
+    lines.extend(held_back.iter().map(|disk| ("-", format!("not written: {}", disk.why))));
+    lines.push(done.way_back(|_| off.to_owned()));
+    output::print(&render::text::sections(&lines, output::text_options()))
 }
 
 /// Both recipes beside this host's.

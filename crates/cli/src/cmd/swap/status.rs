@@ -7,7 +7,6 @@ use crate::flags::{StateFlags, SwapStatusFlags};
 use crate::output;
 use anyhow::Result;
 use overdrive_base::size::format_size;
-use overdrive_base::time::format_duration;
 use overdrive_host::Root;
 use overdrive_host::change::Kind;
 use overdrive_host::change::driver::Driver;
@@ -18,7 +17,7 @@ use overdrive_host::swap::share::{Share, drive_name, shares};
 use overdrive_host::target::{TargetFacts, TargetIdentity};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Everything that is shown.
 struct Seen {
@@ -26,6 +25,7 @@ struct Seen {
     /// The set of each area that Overdrive turned on.
     sets: Vec<Option<u64>>,
     drives: Vec<Share>,
+    is_zswap_on: bool,
     boot: Counters,
     now: Counters,
     watched_s: f64,
@@ -34,9 +34,6 @@ struct Seen {
 
 /// Watches for a moment and prints.
 pub(super) fn status(flags: &SwapStatusFlags) -> Result<Ending> {
-    if flags.interval > Duration::from_secs(3600) {
-        refuse!("--interval {}: wanted at most an hour", format_duration(flags.interval));
-    }
     let root = Root::new("/");
     let areas = read_swaps(&root);
     if areas.value().is_none() && !areas.is_absent() {
@@ -54,6 +51,7 @@ pub(super) fn status(flags: &SwapStatusFlags) -> Result<Ending> {
     let seen = Seen {
         sets: sets(&areas, &flags.state)?,
         drives: shares(&below),
+        is_zswap_on: zswap_is_on(&root),
         now: boot.since(&before),
         areas,
         boot,
@@ -66,6 +64,10 @@ pub(super) fn status(flags: &SwapStatusFlags) -> Result<Ending> {
         sections(&seen.lines())?;
     }
     Ok(Ending::Done)
+}
+
+fn zswap_is_on(root: &Root) -> bool {
+    root.text("/sys/module/zswap/parameters/enabled").value().is_some_and(|text| text.trim() == "Y")
 }
 
 /// Which areas are in the journal, and in which set.
@@ -112,14 +114,29 @@ impl Seen {
         if lines.is_empty() {
             lines.push(("Areas".to_owned(), "none is on".to_owned()));
         }
-        let period = format!("over {:.1} s", self.watched_s);
+        let period = format!("over {:.2} s", self.watched_s);
         lines.push(("Swapping".to_owned(), format!("{} ({period})", rates(&self.now, self.watched_s))));
         lines.push(("Since boot".to_owned(), rates(&self.boot, self.uptime_s)));
+        lines.extend(self.zswap());
         lines.push(("Read-ahead".to_owned(), self.read_ahead()));
         lines.push(("Reclaim".to_owned(), self.reclaim()));
         lines.push(("Pressure".to_owned(), self.pressure()));
         lines.extend(self.wear());
         lines
+    }
+
+    /// What zswap does, where it is on or still gives pages back: none of it is counted as swapping.
+    fn zswap(&self) -> Option<(String, String)> {
+        let of = |counters: &Counters, seconds: f64| {
+            format!(
+                "{} pages/s in, {} out",
+                rate(counters.zswap_ins, seconds),
+                rate(counters.zswap_outs, seconds)
+            )
+        };
+        let (now, boot) = (of(&self.now, self.watched_s), of(&self.boot, self.uptime_s));
+        let is_at_work = self.is_zswap_on || self.now.zswap_ins.is_some_and(|ins| ins > 0);
+        is_at_work.then(|| ("zswap".to_owned(), format!("compressed memory: {now} now; {boot} since boot")))
     }
 
     fn read_ahead(&self) -> String {
@@ -188,6 +205,8 @@ impl Seen {
                 "seconds": seconds,
                 "swap_ins_per_s": a_second(counters.swap_ins),
                 "swap_outs_per_s": a_second(counters.swap_outs),
+                "zswap_ins_per_s": a_second(counters.zswap_ins),
+                "zswap_outs_per_s": a_second(counters.zswap_outs),
                 "read_ahead_hit_percent": counters.read_ahead_hit_percent(),
                 "refaults_per_s": a_second(counters.refaults),
                 "direct_reclaims_per_s": a_second(counters.direct_stalls),
@@ -254,4 +273,31 @@ fn rate(count: Option<u64>, seconds: f64) -> String {
 
 fn number(count: Option<u64>) -> String {
     count.map_or_else(|| "-".to_owned(), |count| count.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_zswap_does_is_shown_where_it_is_on_or_gives_pages_back() {
+        let mut seen = Seen {
+            areas: Vec::new(),
+            sets: Vec::new(),
+            drives: Vec::new(),
+            is_zswap_on: true,
+            boot: Counters { zswap_ins: Some(600), zswap_outs: Some(1200), ..Counters::default() },
+            now: Counters { zswap_ins: Some(0), zswap_outs: Some(50), ..Counters::default() },
+            watched_s: 0.5,
+            uptime_s: 60.0,
+        };
+        let line = |seen: &Seen| seen.lines().into_iter().find(|(title, _)| title == "zswap");
+        let text = "compressed memory: 0 pages/s in, 100 out now; 10 pages/s in, 20 out since boot";
+        assert_eq!(line(&seen).unwrap().1, text);
+        assert_eq!(seen.json()["now"]["zswap_outs_per_s"], 100.0);
+        seen.is_zswap_on = false;
+        assert_eq!(line(&seen), None);
+        seen.now.zswap_ins = Some(1);
+        assert!(line(&seen).is_some(), "it was turned off with pages in it");
+    }
 }

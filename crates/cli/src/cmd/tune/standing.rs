@@ -1,6 +1,6 @@
 //! `overdrive tune status` and `undo`: what stands, and taking it back.
 
-use super::{driven, occasion, state_folder, value};
+use super::{driven, need_root, occasion, state_folder, value};
 use crate::cmd::audit::rooted;
 use crate::exit::{Ending, Refused, refuse};
 use crate::flags::{StatusFlags, UndoFlags};
@@ -100,7 +100,9 @@ impl Row {
                 let is_old = same(standing.what, now.as_deref(), standing.old.as_deref());
                 let state = match (is_ours, is_old, standing.after.is_some()) {
                     (true, _, true) => "stands",
-                    (true, _, false) => "stands, though the process died before it could say so",
+                    (true, _, false) => {
+                        "stands, though the journal does not say how it ended: killed, or the disk was full"
+                    }
                     (false, true, _) => "reads as before the change",
                     (false, false, _) => "changed by somebody else since, or by a later set",
                 };
@@ -182,6 +184,9 @@ pub(crate) fn take_back(root: &Path, folder: &Path, which: Which, how: How) -> R
     let Some(seen) = HostSystem::look(root, folder).map_err(|error| Refused(error.to_string()))? else {
         refuse!("{}: no journal there: nothing was ever changed", folder.display());
     };
+    if !how.is_rehearsal {
+        need_root("taking back what was changed on this host", root, "overdrive tune undo --dry-run")?;
+    }
     let mut system = match how.is_rehearsal {
         true => seen,
         false => HostSystem::open(root, folder).map_err(|error| Refused(error.to_string()))?,
@@ -283,6 +288,10 @@ fn told(reversal: &Reversal, how: How) -> String {
     let reads = short(*kind, reverted.read.as_deref());
     let what = match reverted.outcome {
         Undone::Restored if how.is_rehearsal => format!("would read {wanted} again"),
+        // Discard may have wiped the area as soon as it was on.
+        Undone::Restored if *kind == Kind::SwapSpace && target.is_some() => {
+            format!("reads {wanted} again; the rest of the device is as swap left it")
+        }
         Undone::Restored => format!("reads {wanted} again"),
         Undone::Already if how.is_rehearsal => format!("reads {wanted} already"),
         Undone::Already => format!("read {wanted} already"),
@@ -303,6 +312,23 @@ fn told(reversal: &Reversal, how: How) -> String {
 mod tests {
     use super::*;
     use crate::flags::StateFlags;
+
+    #[test]
+    fn of_a_device_that_was_swapped_to_only_the_first_page_is_back() {
+        use overdrive_host::change::machine::Reverted;
+        let how = How { is_rehearsal: false, as_json: false };
+        let text = |kind, path: &str, target: Option<&str>| {
+            let (target, path) = (target.map(str::to_owned), path.to_owned());
+            let reverted = Reverted { outcome: Undone::Restored, read: target.clone(), errno: None };
+            told(&Reversal { number: 1, kind, path, target, reverted }, how)
+        };
+        assert_eq!(
+            text(Kind::SwapSpace, "/dev/loop0", Some("zeros")),
+            "/dev/loop0: reads an empty first page again; the rest of the device is as swap left it"
+        );
+        assert!(!text(Kind::SwapSpace, "/var/swap", None).contains("rest"), "a file is gone as a whole");
+        assert!(!text(Kind::Attribute, "/proc/sys/vm/swappiness", Some("60")).contains("rest"));
+    }
 
     #[test]
     fn a_folder_that_was_named_and_is_not_there_is_no_unchanged_host() {

@@ -1,7 +1,7 @@
 //! The parts of the page that are told rather than plotted: summary, findings, facts, self-test, method.
 
 use crate::published::titles_of_guides;
-use crate::record::{Fact, FactState, Finding, FindingStatus, Limit, Operation, Record, TargetKind};
+use crate::record::{Fact, FactState, Finding, FindingStatus, Fix, Limit, Operation, Record, TargetKind};
 use crate::render::summary::{self, Verdicts};
 use crate::show;
 use maud::{Markup, html};
@@ -96,8 +96,8 @@ fn fixes(findings: &[Finding]) -> Markup {
                 li.panel {
                     (status(finding.status)) " " (finding.title)
                     p.muted { (finding.reason) }
-                    @match &finding.fix {
-                        Some(fix) => pre tabindex="0" { (fix.now) },
+                    @match finding.fix.as_ref().and_then(Fix::first) {
+                        Some(fix) => pre tabindex="0" { (fix) },
                         None => p.muted { "No command mends this; see the finding below." },
                     }
                 }
@@ -159,7 +159,7 @@ fn one_finding(finding: &Finding) -> Markup {
                 }
                 @for (name, text) in texts { @if !text.is_empty() { dt { (name) } dd { (text) } } }
                 @if let Some(fix) = &finding.fix {
-                    dt { "Fix now" } dd { code { (fix.now) } }
+                    @if !fix.now.is_empty() { dt { "Fix now" } dd { code { (fix.now) } } }
                     @if !fix.persistent.is_empty() { dt { "For good" } dd { code { (fix.persistent) } } }
                 }
                 @if let Some(undo) = &finding.undo { dt { "Undo" } dd { code { (undo) } } }

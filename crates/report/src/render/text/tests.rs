@@ -69,6 +69,21 @@ fn colour_adds_nothing_but_colour() {
     assert_eq!(stripped + rest, plain);
 }
 
+#[test]
+fn advice_without_a_command_is_shown_in_its_place() {
+    let mut record = judged(fixtures::virtio());
+    let at = record.findings.iter().position(|finding| finding.status == FindingStatus::Advice).unwrap();
+    let mut with = |now: &str, persistent: &str| {
+        let (now, persistent) = (now.to_owned(), persistent.to_owned());
+        record.findings[at].fix = Some(Fix { now, persistent });
+        super::record(&record, TextOptions::default())
+    };
+    let text = with("", "another slot");
+    assert!(text.contains("        fix: another slot\n"), "{text}");
+    let text = with("", "");
+    assert!(text.lines().all(|line| line.trim() != "fix:"), "{text}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
     #[test]
