@@ -125,6 +125,10 @@ fn a_search_ends_at_the_edge_of_memory_and_the_record_is_shown_again() {
     assert_eq!(code, 0);
     assert!(text.starts_with(&format!("Instances inside the objective: dram {held}\n")), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let log = folder.path().join("density.hlog");
+    let (code, _, error) = run(&["report", stored.to_str().unwrap(), "--hlog", log.to_str().unwrap()]);
+    let log = std::fs::read_to_string(log).unwrap_or_default();
+    assert!(code == 0 && log.contains(&format!("Tag=dram-{held}-instances,")), "{error}{log}");
     let cost =
         ["cost", "--dram-a", "2GiB", "--dram-b", "1GiB", "--ssd-b", "4GiB", "--price-ratio", "4", "--from"];
     let (code, _, error) = run(&[&cost[..], &[stored.to_str().unwrap()]].concat());

@@ -105,6 +105,10 @@ fn a_record_and_a_report_are_written_and_rendered_again() {
     assert!(error.contains("a record of `overdrive page`"), "{error}");
     let (code, again, error) = run(&["report", &format!("{out}/record.json")]);
     assert!(code == 0 && again.contains("Pages a second") && !again.contains("Drive"), "{again}{error}");
+    let log = format!("{out}/page.hlog");
+    let (code, _, error) = run(&["report", &name, "--hlog", &log]);
+    let tags = std::fs::read_to_string(&log).unwrap_or_default().matches("Tag=dram-").count();
+    assert!(code == 0 && tags > 0, "one line at least for each cell: {tags} {error}");
     let (code, _, error) = run(&[&arguments[..], &["--out", "/proc/none"]].concat());
     assert!(code == 2 && error.contains("cannot write there"), "{error}");
 }
