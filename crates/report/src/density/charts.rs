@@ -3,6 +3,7 @@
 
 use super::{Backing, DensityRecord, Figures, Measured};
 use crate::page::{Bar, BarChart, LineChart, Scale, Section};
+use crate::render::html::steps;
 use overdrive_base::time::format_ns;
 
 /// The largest number of instances that at least two backings were measured with, as in the study; with one
@@ -94,7 +95,7 @@ pub(super) fn curves(record: &DensityRecord) -> Section {
         };
         record.backings.iter().map(line).filter(|line| !line.1.is_empty()).collect()
     };
-    let latency = |id: &str, title: &str, of| chart(id, title, "latency, us", true, lines(of));
+    let latency = |id: &str, title: &str, of| chart(id, title, "latency, us, logarithmic", true, lines(of));
     let charts = [
         latency("average", "Average latency", |one| Some(one.latency.avg_ns?.max(1) as f64 / 1000.0)),
         latency("p99", "Latency of 99 %", |one| Some(one.latency.p99_ns?.max(1) as f64 / 1000.0)),
@@ -125,17 +126,19 @@ fn chart(
     let step = (largest / 8.0).ceil().max(1.0);
     let mut ticks: Vec<f64> = (0..=8).map(|at| f64::from(at) * step).take_while(|at| *at < largest).collect();
     ticks.push(largest);
+    let short = |value: f64| (value * 1e3).round() / 1e3;
     let label = |at: f64| match at {
-        1e6.. => format!("{:.0} M", at / 1e6),
-        1e4.. => format!("{:.0} k", at / 1e3),
-        _ => format!("{at:.0}"),
+        1e6.. => format!("{} M", short(at / 1e6)),
+        1e4.. => format!("{} k", short(at / 1e3)),
+        _ => short(at).to_string(),
     };
     let y_ticks: Vec<f64> = if logarithmic {
         let first = low.max(1e-3).log10().floor() as i32;
         let last = (high.max(1e-3).log10().ceil() as i32).max(first + 1);
         (first..=last).map(|exponent| 10f64.powi(exponent)).collect()
     } else {
-        (0..=5).map(|at| high.max(1.0) / 5.0 * f64::from(at)).collect()
+        let (count, step) = steps(high.max(1.0), 5.0).unwrap_or((1, 1.0));
+        (0..=count).map(|at| step * f64::from(at)).collect()
     };
     let labelled = |ticks: Vec<f64>| ticks.into_iter().map(|at| (at, label(at))).collect();
     Some(LineChart {

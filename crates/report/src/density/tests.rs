@@ -129,6 +129,12 @@ fn the_page_fits_a_terminal_and_says_the_result() {
     let html = render::html::page(&show::page(&record)).unwrap();
     // Four over the number of instances, and five of bars: average, 99 %, peak, throughput, instances.
     assert_eq!(html.matches("<figure>").count(), 9);
+    // The rate reaches 11994 requests/s: its axis goes there in round steps.
+    let ticks = [">5000<", ">10 k<", ">15 k<"];
+    let lines: String =
+        html.split_whitespace().collect::<Vec<_>>().join(" ").replace("> ", ">").replace(" <", "<");
+    assert!(ticks.iter().all(|tick| lines.contains(tick)), "{ticks:?}");
+    assert_eq!(lines.matches(">latency, us, logarithmic<").count(), 6, "three charts, each wide and narrow");
     assert!(html.contains("Average latency with 4 instances") && !html.contains("Cost of an instance"));
     record.backings.iter_mut().for_each(|backing| backing.trials.clear());
     record.status = Status::Interrupted;
