@@ -1,6 +1,7 @@
 //! The study's charts: what each backing holds and how it answers, as bars; and everything over the number of
 //! instances, as lines.
 
+use super::show::{cost_text, counted};
 use super::{Backing, DensityRecord, Figures, Measured};
 use crate::page::{Bar, BarChart, LineChart, Scale, Section};
 use crate::render::html::steps;
@@ -30,7 +31,7 @@ pub(super) fn bars(record: &DensityRecord) -> Section {
             Some((limit.limit_ns as f64, format!("asked for: {}", format_ns(limit.limit_ns))))
         };
         let latency = |id: &str, title: &str, figure: &str, of: fn(&Figures) -> Option<u64>| {
-            let title = format!("{title} with {instances} instances");
+            let title = format!("{title} with {}", counted(instances));
             let drawn = at(record, instances, |one| {
                 let ns = of(&one.latency)?;
                 Some((ns as f64, format_ns(ns)))
@@ -43,12 +44,12 @@ pub(super) fn bars(record: &DensityRecord) -> Section {
         let answered = at(record, instances, |one| {
             Some((one.answered_per_s.max(0.0), format!("{:.0} requests/s", one.answered_per_s)))
         });
-        bars.extend(chart_of("bars-rate", format!("Throughput with {instances} instances"), answered, None));
+        bars.extend(chart_of("bars-rate", format!("Throughput with {}", counted(instances)), answered, None));
     }
     let held = record.backings.iter().filter(|backing| backing.searched).map(|backing| Bar {
         label: backing.name.clone(),
         value: f64::from(backing.held),
-        text: backing.held.to_string(),
+        text: backing.held_text(),
     });
     bars.extend(chart_of("bars-held", "Instances inside the objective".to_owned(), held.collect(), None));
     Section { heading: "By backing".to_owned(), bars, ..Section::default() }
@@ -57,8 +58,11 @@ pub(super) fn bars(record: &DensityRecord) -> Section {
 /// What an instance costs, seen from one on DRAM.
 pub(super) fn cost_bars(record: &DensityRecord) -> Option<BarChart> {
     let bar = |backing: &Backing| {
-        let cost = backing.cost_each?;
-        Some(Bar { label: backing.name.clone(), value: cost, text: format!("{cost:.2}") })
+        Some(Bar {
+            label: backing.name.clone(),
+            value: backing.cost_each?,
+            text: cost_text(record, backing)?,
+        })
     };
     let bars = record.backings.iter().filter_map(bar).collect();
     chart_of("bars-cost", "Cost of an instance, on DRAM = 1".to_owned(), bars, None)
