@@ -297,3 +297,17 @@ fn pmbenchs_words_give_pmbenchs_histogram() {
     let samples = text.lines().find_map(|line| line.strip_prefix("Total samples: ")).unwrap();
     assert!(samples.parse::<u64>().unwrap() > 1000, "{text}");
 }
+
+#[test]
+fn what_is_named_twice_is_refused() {
+    for (option, list, twice) in [
+        ("--threads", "1,2,1", "1"),
+        ("--backing", "dram,dram", "dram"),
+        ("--pattern", "linear,linear", "linear"),
+        ("--read-ratio", "50,50", "50"),
+    ] {
+        let (code, text, error) = run(&["page", "--set", "16MiB", option, list]);
+        assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{option}: {error}");
+        assert!(error.contains(&format!("{option} names {twice} twice: wanted each once")), "{error}");
+    }
+}
