@@ -200,7 +200,7 @@ impl Chart {
             // Dotted across the plot, where a line would look like data.
             for dot in 1..=LEADER_DOTS {
                 let at = x + 3 + (columns.end - x - 3) * dot / LEADER_DOTS;
-                area.draw(&PathElement::new(vec![(at, y), (at + 1, y)], colour.mix(0.45)))?;
+                area.draw(&PathElement::new(vec![(at, y), (at + 3, y)], colour.mix(0.7)))?;
             }
             let leader = vec![(columns.end + 2, y), (columns.end + 10, height)];
             area.draw(&PathElement::new(leader, colour.mix(0.45)))?;
