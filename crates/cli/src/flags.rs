@@ -15,6 +15,7 @@ mod search;
 mod swap;
 mod topology;
 
+use crate::exit::refuse;
 pub(crate) use ablate::AblateFlags;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use cost::CostFlags;
@@ -565,6 +566,23 @@ pub(crate) struct UndoFlags {
     pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) status: StatusFlags,
+}
+
+/// A value of an option as the user writes it.
+pub(crate) fn word(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// Refuses a list that names something twice: it would be measured twice and shown once.
+pub(crate) fn each_once(option: &str, words: impl Iterator<Item = String>) -> anyhow::Result<()> {
+    let mut seen = std::collections::BTreeSet::new();
+    for word in words {
+        if seen.contains(&word) {
+            refuse!("{option} names {word} twice: wanted each once");
+        }
+        seen.insert(word);
+    }
+    Ok(())
 }
 
 /// A record is what evaluate and run write: record.json.

@@ -26,9 +26,35 @@ pub enum CostError {
 }
 
 impl CostError {
-    pub(crate) fn new(name: &str, value: impl ToString + Copy, wanted: &'static str) -> Self {
-        Self::Impossible { name: name.to_owned(), value: value.to_string(), wanted }
+    pub(crate) fn new(name: &str, value: f64, wanted: &'static str) -> Self {
+        // Written out, the largest number has 309 digits.
+        let is_plain = value == 0.0 || !value.is_finite() || (1e-9..1e15).contains(&value.abs());
+        let value = if is_plain { value.to_string() } else { format!("{value:e}") };
+        Self::Impossible { name: name.to_owned(), value, wanted }
     }
+}
+
+/// Whether a price ratio can be; `name` is who gave it.
+///
+/// # Errors
+/// When it is so far off that nobody asks such prices.
+pub fn check_ratio(name: &str, ratio: f64) -> Result<(), CostError> {
+    // A hair of slack for a ratio that was computed from two prices.
+    if !(0.999_999e-6..=1.000_001e6).contains(&ratio) {
+        return Err(CostError::new(name, ratio, "a number from 0.000001 to 1000000, such as 4"));
+    }
+    Ok(())
+}
+
+/// Whether DRAM's share in a server's memory can be, in per cent; `name` is who gave it.
+///
+/// # Errors
+/// When it is none.
+pub fn check_share(name: &str, percent: f64) -> Result<(), CostError> {
+    if !(0.0..=100.0).contains(&percent) {
+        return Err(CostError::new(name, percent, "0 to 100"));
+    }
+    Ok(())
 }
 
 /// What one server has, and how many instances it holds.
@@ -78,7 +104,7 @@ impl Prices {
                 return Err(CostError::new(name, price, "a number above 0 and up to a thousand million"));
             }
         }
-        Ok(())
+        check_ratio("price ratio", self.ratio())
     }
 }
 
@@ -96,10 +122,10 @@ impl Server {
             }
         }
         if self.dram_gib + self.ssd_gib <= 0.0 {
-            return Err(CostError::new(&format!("server {name}: memory"), "0 GiB", "some DRAM or SSD"));
+            return Err(CostError::new(&format!("server {name}: memory in GiB"), 0.0, "some DRAM or SSD"));
         }
         if self.instances == Some(0) {
-            return Err(CostError::new(&format!("server {name}: instances"), 0, "at least 1"));
+            return Err(CostError::new(&format!("server {name}: instances"), 0.0, "at least 1"));
         }
         Ok(())
     }
@@ -211,12 +237,8 @@ pub fn sweep(
 ) -> Result<Sweep, CostError> {
     let memory_gib = b.dram_gib + b.ssd_gib;
     let cell = |&ratio: &f64, &share: &f64| {
-        if !(0.0..=1.0).contains(&share) {
-            return Err(CostError::new("DRAM share", share, "0 to 1"));
-        }
-        if !(1e-6..=1e6).contains(&ratio) {
-            return Err(CostError::new("price ratio", ratio, "a number from 0.000001 to 1000000, such as 4"));
-        }
+        check_share("DRAM share in per cent", share * 100.0)?;
+        check_ratio("price ratio", ratio)?;
         let split = Server { dram_gib: memory_gib * share, ssd_gib: memory_gib * (1.0 - share), ..*b };
         let prices = Prices { dram_per_gib: ratio * ssd_per_gib, ssd_per_gib };
         let compared = compare(a, &split, &prices)?;
@@ -299,7 +321,7 @@ mod tests {
     #[test]
     fn impossible_prices_and_servers_are_refused() {
         let good = server(1.0, 0.0);
-        for ratio in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        for ratio in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-300, 1e8] {
             assert!(compare(&good, &good, &Prices::of_ratio(ratio)).is_err(), "{ratio}");
         }
         for bad in [server(0.0, 0.0), server(-1.0, 5.0), Server { instances: Some(0), ..good }] {

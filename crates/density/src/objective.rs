@@ -162,7 +162,12 @@ impl FromStr for Objective {
             if ns == 0 { Err(fail(format!("a limit of 0 for {figure}"))) } else { Ok((figure, ns)) }
         };
         let limits = text.split(',').map(limit).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { limits })
+        let figures: Vec<Figure> = limits.iter().map(|limit| limit.0).collect();
+        let twice = (1..figures.len()).find(|&at| figures[..at].contains(&figures[at]));
+        match twice {
+            Some(at) => Err(fail(format!("two limits for {}", figures[at]))),
+            None => Ok(Self { limits }),
+        }
     }
 }
 
@@ -179,6 +184,8 @@ mod tests {
         for text in ["", "avg", "avg=", "p0=1us", "p100=1us", "p=1us", "q99=1us", "avg=0us", "avg=50us,"] {
             assert!(text.parse::<Objective>().is_err(), "{text}");
         }
+        let error = "avg=50us,p99=1ms,mean=60us".parse::<Objective>().unwrap_err().to_string();
+        assert!(error.contains("two limits for avg; wanted"), "{error}");
         let error = "avg=50us,p99=300".parse::<Objective>().unwrap_err().to_string();
         assert!(error.contains("'300' has no unit; wanted a unit, such as 300us"), "{error}");
     }

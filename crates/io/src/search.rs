@@ -25,6 +25,9 @@ pub enum ObjectiveError {
     /// Not a percentile and a time.
     #[error("'{0}': wanted pPERCENTILE=TIME, as in p99.9=200us")]
     Form(String),
+    /// Nothing takes no time.
+    #[error("'{0}': nothing takes no time; wanted a limit above 0, as in p99.9=200us")]
+    Zero(String),
     /// The time cannot be read, or has no unit.
     #[error("'{0}': {1}")]
     Limit(String, DurationError),
@@ -40,7 +43,8 @@ impl std::str::FromStr for Objective {
         let percentile: f64 =
             percentile.parse().ok().filter(|p| (1.0..100.0).contains(p)).ok_or_else(form)?;
         let limit = parse_latency(limit).map_err(|error| ObjectiveError::Limit(text.to_owned(), error))?;
-        let limit_ns = u64::try_from(limit.as_nanos()).ok().filter(|&ns| ns > 0).ok_or_else(form)?;
+        let zero = || ObjectiveError::Zero(text.to_owned());
+        let limit_ns = u64::try_from(limit.as_nanos()).ok().filter(|&ns| ns > 0).ok_or_else(zero)?;
         Ok(Self { percentile, limit_ns })
     }
 }

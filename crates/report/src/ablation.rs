@@ -4,7 +4,7 @@
 //! A difference counts only when every run with the change lies beyond every run without it. Runs without
 //! are taken before and after the others of each round, so that a drift of the machine widens their range.
 
-use crate::record::Latency;
+use crate::record::{Latency, Status};
 use serde::Serialize;
 
 /// The schema of the stored form.
@@ -20,6 +20,8 @@ pub struct Ablation {
     pub schema: String,
     /// When it began, RFC 3339.
     pub started_at: String,
+    /// Whether it came to its end.
+    pub status: Status,
     /// What was measured on.
     pub target: String,
     /// The disks below it.

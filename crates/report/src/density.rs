@@ -286,6 +286,18 @@ fn schema_of(text: &str) -> Option<String> {
 }
 
 impl Backing {
+    /// Whether more instances may hold than the number says: the search ended before it found the edge.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.searched && self.failed.is_none_or(|failed| failed > self.held.saturating_add(1))
+    }
+
+    /// The number held, in words that say what is a bound.
+    #[must_use]
+    pub fn held_text(&self) -> String {
+        format!("{}{}", if self.is_bound() { "at least " } else { "" }, self.held)
+    }
+
     /// The trial that stands for this backing: the largest that held, else the smallest that was measured.
     #[must_use]
     pub fn telling(&self) -> Option<&Trial> {

@@ -8,7 +8,9 @@ use crate::output;
 use anyhow::Result;
 use overdrive_density::cost::endurance::{Rating, per_day};
 use overdrive_density::cost::prices::{Drive, EXAMPLE, PriceList};
-use overdrive_density::cost::{Comparison, CostError, Prices, Server, Sweep, compare, sweep};
+use overdrive_density::cost::{
+    Comparison, CostError, Prices, Server, Sweep, check_ratio, check_share, compare, sweep,
+};
 use overdrive_report::density::DensityRecord;
 use overdrive_report::render;
 use std::path::Path;
@@ -26,6 +28,8 @@ pub(crate) struct Answer {
     pub(crate) endurance: Option<Endurance>,
     /// Where the numbers of instances are from, when they were measured.
     pub(crate) source: Option<String>,
+    /// Whether the numbers of A and B are lower bounds: their searches found no edge.
+    pub(crate) at_least: (bool, bool),
 }
 
 /// What a density record says about two backings.
@@ -33,6 +37,7 @@ pub(crate) struct Answer {
 struct Density {
     instances_a: u32,
     instances_b: u32,
+    at_least: (bool, bool),
     /// To swap, at the number that B holds.
     written_bytes_per_s: f64,
     source: String,
@@ -59,10 +64,14 @@ impl Density {
         Ok(Self {
             instances_a: a.held,
             instances_b: b.held,
+            at_least: (a.is_bound(), b.is_bound()),
             written_bytes_per_s: measured.map_or(0.0, |measured| measured.swap_out_bytes_per_s),
             source: format!(
                 "Instances: A holds {} on {}, B {} on {} ({name})",
-                a.held, a.name, b.held, b.name
+                a.held_text(),
+                a.name,
+                b.held_text(),
+                b.name
             ),
         })
     }
@@ -106,8 +115,10 @@ fn answer(flags: &CostFlags) -> Result<Answer> {
     let list = flags.prices.as_deref().map(load).transpose()?;
     let prices = match (&list, flags.price_ratio) {
         (Some(list), _) => list.prices(),
-        (None, Some(ratio)) if ratio > 0.0 && ratio <= 1e6 => Prices::of_ratio(ratio),
-        (None, Some(ratio)) => refuse!("--price-ratio {ratio}: wanted a number above 0, such as 4"),
+        (None, Some(ratio)) => {
+            check_ratio("--price-ratio", ratio).map_err(|error| refused(&error))?;
+            Prices::of_ratio(ratio)
+        }
         (None, None) => {
             refuse!("no prices: wanted --price-ratio RATIO or --prices FILE (--print-prices shows its form)")
         }
@@ -134,14 +145,18 @@ fn answer(flags: &CostFlags) -> Result<Answer> {
     let a = server(dram_a, flags.ssd_a, other.a_other, instances_a);
     let b = server(dram_b, flags.ssd_b, other.b_other, instances_b);
     let comparison = compare(&a, &b, &prices).map_err(|error| refused(&error))?;
+    let ratios = flags.sweep_ratio.iter().try_for_each(|ratio| check_ratio("--sweep-ratio", *ratio));
+    let shares = flags.sweep_share.iter().try_for_each(|share| check_share("--sweep-share", *share));
+    ratios.and(shares).map_err(|error| refused(&error))?;
     let shares: Vec<f64> = flags.sweep_share.iter().map(|percent| percent / 100.0).collect();
-    let sweep = sweep(&a, &b, prices.ssd_per_gib, &flags.sweep_ratio, &shares)
-        .map_err(|error| Refused(format!("sweep: {error}")))?;
+    let sweep =
+        sweep(&a, &b, prices.ssd_per_gib, &flags.sweep_ratio, &shares).map_err(|error| refused(&error))?;
     let drive = list.as_ref().and_then(|list| list.drive.as_ref());
     let written = measured.as_ref().map(|density| per_day(density.written_bytes_per_s));
     let endurance = endurance(flags, drive, written)?;
+    let at_least = measured.as_ref().map(|density| density.at_least).unwrap_or_default();
     let source = measured.map(|density| density.source);
-    Ok(Answer { a, b, prices, list, comparison, sweep, endurance, source })
+    Ok(Answer { a, b, prices, list, comparison, sweep, endurance, source, at_least })
 }
 
 fn load(path: &Path) -> Result<PriceList> {
@@ -153,10 +168,16 @@ fn load(path: &Path) -> Result<PriceList> {
 
 /// `measured` are the bytes a day that a density record says; what was given on the command line goes first.
 fn endurance(flags: &CostFlags, drive: Option<&Drive>, measured: Option<f64>) -> Result<Option<Endurance>> {
+    if flags.drives == Some(0) {
+        refuse!("--drives 0: wanted at least 1");
+    }
     let drives = flags.drives.or(drive.map(|drive| drive.drives)).unwrap_or(1);
+    let list = flags.prices.as_deref().unwrap_or(Path::new("")).display();
     let rating = match (flags.rating, drive) {
         (Some(bytes), _) => Some(Rating::of_bytes(bytes as f64, drives).map_err(|error| refused(&error))?),
-        (None, Some(drive)) => Some(rating_of(drive, drives)?),
+        (None, Some(drive)) => {
+            Some(rating_of(drive, drives).map_err(|error| Refused(format!("{list}: {error}")))?)
+        }
         (None, None) => None,
     };
     let daily = flags.writes_per_day.map(|bytes| bytes as f64);
@@ -178,11 +199,11 @@ fn rating_of(drive: &Drive, drives: u32) -> Result<Rating> {
         bytes.map(|bytes| bytes as f64).map_err(|error| Refused(format!("drive.{key}: {error}")))
     };
     let rating = match (&drive.rating, &drive.capacity, drive.drive_writes_per_day, drive.years) {
-        (Some(text), ..) => Rating::of_bytes(size("rating", text)?, drives),
+        (Some(text), None, None, None) => Rating::of_bytes(size("rating", text)?, drives),
         (None, Some(capacity), Some(per_day), Some(years)) => {
             Rating::of_drive_writes(per_day, size("capacity", capacity)?, years, drives)
         }
-        _ => refuse!("[drive]: wanted rating, or capacity with drive_writes_per_day and years"),
+        _ => refuse!("[drive]: wanted rating alone, or capacity with drive_writes_per_day and years"),
     };
     Ok(rating.map_err(|error| refused(&error))?)
 }

@@ -44,6 +44,7 @@ pub(crate) fn density(flags: &DensityFlags) -> Result<Ending> {
     Swept { removed, stuck }.tell();
     leftovers::sweep_before_run()?.tell();
     let plan = plan::plan(flags)?;
+    let is_new = flags.out.as_ref().is_some_and(|folder| !folder.exists());
     if let Some(folder) = &flags.out {
         std::fs::create_dir_all(folder)
             .map_err(|error| Refused(format!("--out {}: {error}; wanted a directory", folder.display())))?;
@@ -58,11 +59,17 @@ pub(crate) fn density(flags: &DensityFlags) -> Result<Ending> {
         let status = assemble::status(stopped, failure.as_ref());
         let record = assemble::record(&plan, &backings, notes, status, started.elapsed());
         show(&record, flags)?;
+    } else if let Some(folder) = flags.out.as_ref().filter(|_| is_new) {
+        // Only an empty one goes.
+        let _ = std::fs::remove_dir(folder);
     }
     if let Some(failure) = failure.filter(|_| !stopped) {
         return Err(failure);
     }
     if stopped {
+        if !anything {
+            output::say!("overdrive: interrupted before the first number was measured");
+        }
         return Ok(Ending::Interrupted);
     }
     Ok(verdict(&backings))
@@ -220,7 +227,7 @@ fn one_backing(
             Ok(trial) => trial,
             Err(FleetError::Stopped) => return Ok(()),
             Err(error) => {
-                return Err(explain(error).context(format!("{name}, {instances} instances")));
+                return Err(explain(error).context(format!("{name}, instances {instances}")));
             }
         };
         line.end(&trial);

@@ -212,7 +212,9 @@ impl Evaluation {
         });
         note_circumstances(&mut draft, &open, &self_test);
         let each = flags.runtime.unwrap_or(lengths.runtime) + lengths.warmup;
-        let progress = Progress::new(plan.len() + 1, each * plan.len() as u32 + filling_time(&open));
+        // Nothing is prepared on a simulated device.
+        let steps = plan.len() + usize::from(open.kind != TargetKind::Sim);
+        let progress = Progress::new(steps, each * plan.len() as u32 + filling_time(&open));
         Ok(Self { open, folder, root, host, target_facts, setting, draft, plan, progress, seed })
     }
 

@@ -11,7 +11,7 @@ mod show;
 pub(crate) mod site;
 
 use crate::exit::{Ending, Refused, refuse};
-use crate::flags::{PageBacking, PageFlags};
+use crate::flags::{PageBacking, PageFlags, each_once, word};
 use crate::leftovers::{self, Swept};
 use crate::progress::Progress;
 use crate::{assemble, interrupt, output};
@@ -158,6 +158,10 @@ fn plan(flags: &PageFlags) -> Result<(Plan, Swept)> {
         .iter()
         .map(|name| name.parse().map_err(|error| Refused(format!("{error}"))))
         .collect::<Result<_, Refused>>()?;
+    each_once("--backing", flags.backing.iter().map(word))?;
+    each_once("--threads", flags.threads.iter().map(usize::to_string))?;
+    each_once("--read-ratio", flags.read_ratio.iter().map(u8::to_string))?;
+    each_once("--pattern", patterns.iter().map(Pattern::to_string))?;
     let is_limited = flags.backing.iter().any(|backing| backing.has_budget());
     if flags.dram.is_some() && !is_limited {
         refuse!(

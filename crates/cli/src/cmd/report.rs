@@ -1,6 +1,6 @@
 //! `overdrive report`: a stored record, shown again.
 
-use crate::exit::{Ending, Refused};
+use crate::exit::{Ending, Refused, refuse};
 use crate::flags::ReportFlags;
 use crate::output;
 use anyhow::Result;
@@ -22,7 +22,7 @@ pub(crate) fn report(flags: &ReportFlags) -> Result<Ending> {
     } else if let Some(path) = &flags.html {
         output::replace_file(path, &render::html::report(&record, None)?)?;
     } else if let Some(path) = &flags.hlog {
-        output::replace_file(path, &render::hlog::log(&record))?;
+        hlog(path, render::hlog::log(&record), flags)?;
     } else {
         output::print(&render::text::record(&record, output::text_options()))?;
     }
@@ -45,8 +45,18 @@ fn density(record: &DensityRecord, flags: &ReportFlags) -> Result<Ending> {
         output::print(&record.to_json_pretty()?)?;
     } else if let Some(path) = &flags.html {
         output::replace_file(path, &render::html::page(&page)?)?;
+    } else if let Some(path) = &flags.hlog {
+        hlog(path, render::hlog::density_log(record), flags)?;
     } else {
         output::print(&render::text::page(&page, output::text_options()))?;
     }
     Ok(Ending::Done)
+}
+
+/// A log without a line would look like one of a run in which nothing was waited for.
+fn hlog(path: &Path, log: Option<String>, flags: &ReportFlags) -> Result<()> {
+    let Some(log) = log else {
+        refuse!("--hlog: {} holds no latency; wanted a record of a run that measured", flags.record.display())
+    };
+    output::replace_file(path, &log)
 }

@@ -313,7 +313,8 @@ fn plan(flags: &RunFlags, all: &[OpenTarget]) -> Result<Planned> {
     let rw = format!("{:?}", flags.rw).to_lowercase();
     let workers = flags.numjobs.unwrap_or(u32::try_from(targets).unwrap_or(u32::MAX));
     if (workers as usize) < targets {
-        refuse!("--numjobs {workers}: {targets} targets want at least one worker each");
+        let targets = if targets == 1 { "1 target".to_owned() } else { format!("{targets} targets") };
+        refuse!("--numjobs {workers}: {targets}; wanted at least one worker each");
     }
     Ok(Planned {
         id: format!("{rw}-{}-{}-{}x{}", flags.bs, engine.name(), workers, flags.iodepth),

@@ -66,6 +66,7 @@ fn every_change_is_taken_back_however_it_ends() {
     assert_eq!((code, now()), (0, before.clone()), "{error}");
     let value: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(value["schema"], "overdrive.ablation/1");
+    assert_eq!(value["status"]["state"], "complete");
     let settings = value["settings"].as_array().unwrap();
     let names: Vec<_> = settings.iter().map(|setting| setting["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["as found", RULE]);
@@ -86,6 +87,9 @@ fn every_change_is_taken_back_however_it_ends() {
     signal(&child, "-INT");
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(now(), before, "after Ctrl-C");
+    let stored: Value =
+        serde_json::from_str(&std::fs::read_to_string(out.join("ablation.json")).unwrap()).unwrap();
+    assert_eq!(stored["status"]["state"], "interrupted");
 
     // A kill leaves it, in the journal: one undo mends that. Meanwhile nobody else gets at the host.
     let mut child = started(folder.path(), &before);

@@ -1,6 +1,7 @@
 //! Bad input gets one clear line that says what, where and what was wanted, exit code 2, and leaves nothing behind.
 
 use crate::support::{folder, overdrive, read, run, written_file};
+use serde_json::Value;
 use std::path::Path;
 
 /// Runs `evaluate` with `arguments` and checks the refusal.
@@ -177,6 +178,19 @@ fn records_that_are_none_are_refused() {
         assert!(error.contains(word) && error.contains("record.json"), "{error}");
     }
     assert_eq!(run(&["report", "/no/such/record.json"]).0, 2);
+}
+
+#[test]
+fn a_record_without_latencies_makes_no_log() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let record = format!("{}/../../fixtures/records/optane.v1.json", env!("CARGO_MANIFEST_DIR"));
+    let mut record: Value = serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
+    record["workloads"] = Value::Array(Vec::new());
+    std::fs::write(path("record.json"), record.to_string()).unwrap();
+    let (code, text, error) = run(&["report", &path("record.json"), "--hlog", &path("x.hlog")]);
+    assert!(code == 2 && text.is_empty() && error.contains("holds no latency; wanted"), "{error}");
+    assert!(!folder.path().join("x.hlog").exists());
 }
 
 #[test]

@@ -19,6 +19,16 @@ fn the_blueprints_example_comes_out() {
 }
 
 #[test]
+fn equal_costs_and_no_writes_have_words_of_their_own() {
+    let equal = ["cost", "--dram-a", "2GiB", "--dram-b", "2GiB", "--price-ratio", "4", "--rating", "1PB"];
+    let (_, text, error) = run(&[&equal[..], &["--writes-per-day", "0"]].concat());
+    assert!(text.starts_with("server B costs 1.000 of server A (the same)\n"), "{text}{error}");
+    assert!(words_of(&text).contains("Nothing is written: it is never used up: the blueprint's"), "{text}");
+    let (_, text, error) = run(&[&equal[..], &["--writes-per-day", "100PB"]].concat());
+    assert!(words_of(&text).contains("100 PB a day use it up within a day"), "{text}{error}");
+}
+
+#[test]
 fn the_redis_studys_numbers_of_machines_price_each() {
     let arguments = ["--price-ratio", "4", "--instances-a", "31", "--instances-b", "108", "--json"];
     let (code, text, _) = cost(&arguments);
@@ -54,6 +64,11 @@ fn impossible_prices_are_refused_in_one_line() {
     let other = folder.path().join("record.json");
     std::fs::write(&other, "{\"schema\": \"overdrive.record/1\"}").unwrap();
     let (list, other) = (list.to_str().unwrap(), other.to_str().unwrap());
+    let example = run(&["cost", "--print-prices"]).1;
+    let (both, wrong) = (folder.path().join("both.toml"), folder.path().join("wrong.toml"));
+    std::fs::write(&both, example.replace("years = 5", "years = 5\nrating = \"20PB\"")).unwrap();
+    std::fs::write(&wrong, example.replace("375GB", "large")).unwrap();
+    let (both, wrong) = (both.to_str().unwrap(), wrong.to_str().unwrap());
     for (arguments, words) in [
         (vec!["--price-ratio", "0"], "--price-ratio 0: wanted"),
         (vec!["--price-ratio", "-4"], "--price-ratio -4: wanted"),
@@ -64,6 +79,16 @@ fn impossible_prices_are_refused_in_one_line() {
         (vec!["--price-ratio", "4", "--instances-a", "3"], "--instances-b"),
         (vec!["--price-ratio", "4", "--write-rate", "5MB"], "--rating"),
         (vec!["--price-ratio", "4", "--sweep-share", "200"], "0 to 1"),
+        (vec!["--price-ratio", "1e-300"], "--price-ratio 1e-300: wanted a number from 0.000001 to 1000000"),
+        (vec!["--price-ratio", "1e308"], "--price-ratio 1e308: wanted a number from 0.000001 to 1000000"),
+        (
+            vec!["--price-ratio", "4", "--sweep-ratio", "4,1e9"],
+            "--sweep-ratio 1000000000: wanted a number from",
+        ),
+        (vec!["--price-ratio", "4", "--sweep-share", "50,101"], "--sweep-share 101: wanted 0 to 100"),
+        (vec!["--price-ratio", "4", "--rating", "1PB", "--drives", "0"], "--drives 0: wanted"),
+        (vec!["--prices", both], "both.toml: [drive]: wanted rating alone, or capacity with"),
+        (vec!["--prices", wrong], "wrong.toml: drive.capacity: "),
         (vec!["--price-ratio", "4", "--from", list], "wanted a density.json"),
         (
             vec!["--price-ratio", "4", "--from", other],

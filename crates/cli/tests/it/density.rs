@@ -125,6 +125,10 @@ fn a_search_ends_at_the_edge_of_memory_and_the_record_is_shown_again() {
     assert_eq!(code, 0);
     assert!(text.starts_with(&format!("Instances inside the objective: dram {held}\n")), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let log = folder.path().join("density.hlog");
+    let (code, _, error) = run(&["report", stored.to_str().unwrap(), "--hlog", log.to_str().unwrap()]);
+    let log = std::fs::read_to_string(log).unwrap_or_default();
+    assert!(code == 0 && log.contains(&format!("Tag=dram-{held}-instances,")), "{error}{log}");
     let cost =
         ["cost", "--dram-a", "2GiB", "--dram-b", "1GiB", "--ssd-b", "4GiB", "--price-ratio", "4", "--from"];
     let (code, _, error) = run(&[&cost[..], &[stored.to_str().unwrap()]].concat());
@@ -136,6 +140,18 @@ fn a_search_ends_at_the_edge_of_memory_and_the_record_is_shown_again() {
     let (code, text, error) = run(&[&cost[..], &[stored.to_str().unwrap()]].concat());
     assert_eq!(code, 0, "{error}");
     assert!(text.contains(&format!("A holds {held} on dram, B {held} on dram")), "{text}");
+    // A search that found no edge says a bound, and so does what is computed from it.
+    two["backings"][1]["failed"] = Value::Null;
+    std::fs::write(&stored, two.to_string()).unwrap();
+    let (code, text, error) = run(&[&cost[..], &[stored.to_str().unwrap()]].concat());
+    assert_eq!(code, 0, "{error}");
+    let text = crate::support::words_of(&text);
+    assert!(text.contains(&format!("A holds {held} on dram, B at least {held} on dram")), "{text}");
+    assert!(text.contains("an instance on it at most ") && text.contains("! B's number"), "{text}");
+    let (_, text, _) = run(&[&cost[..], &[stored.to_str().unwrap(), "--json"]].concat());
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["server_a"]["instances_at_least"], false);
+    assert_eq!(value["server_b"]["instances_at_least"], true);
     let html = std::fs::read_to_string(folder.path().join("density.html")).unwrap();
     assert!(html.contains("<svg") && !html.contains("<script"));
 }
@@ -226,6 +242,12 @@ fn what_cannot_be_is_refused_in_one_line() {
         (&["--classes", "../x:2"], "no name of letters"),
         (&["--classes", "bronze:4"], "wanted --backing swap"),
         (&["--backing", "dram,dram"], "twice"),
+        (&["--backing", "dram,dram"], "--backing names dram twice: wanted each once"),
+        (&["--port", "0"], "--port 0: wanted 1 to 65535"),
+        (&["--load-threads", "0"], "--load-threads 0: wanted at least 1"),
+        (&["--spin", "1h"], "--spin 1h00m: wanted at most 1 s"),
+        (&["--value-size", "1GiB"], "--value-size 1 GiB: wanted"),
+        (&["--price-ratio", "1e-300"], "--price-ratio 1e-300: wanted a number from"),
         (&["--kind", "vm", "--kernel", "/no/vmlinuz", "--modules", "/no"], "wanted"),
         (&["--kernel", "/no/vmlinuz"], "for --kind vm"),
         (&["--instances", "0"], "--instances 0: wanted"),
@@ -260,7 +282,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{arguments:?}: {error}");
         assert!(error.contains(words), "{arguments:?}: {error}");
     }
-    for objective in ["avg", "avg=", "p100=1us", "avg=0us", ""] {
+    for objective in ["avg", "avg=", "p100=1us", "avg=0us", "", "avg=50us,avg=60us"] {
         let (code, text, error) = run(&["density", "--objective", objective]);
         assert_eq!((code, text.as_str()), (2, ""), "{objective}");
         assert!(error.contains("is no objective") && error.contains("wanted such as avg=50us"), "{error}");
@@ -336,9 +358,13 @@ fn a_taken_port_is_told() {
 
 /// A run that would take a minute, once there are `count` of its processes and folders.
 fn started(arguments: &[&str], count: usize) -> (Child, String) {
+    started_saying(arguments, count, &folder().path().join("said"))
+}
+
+/// The same; what it says on standard error goes to `log`.
+fn started_saying(arguments: &[&str], count: usize, log: &Path) -> (Child, String) {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_overdrive"));
-    let log = folder();
-    let said = std::fs::File::create(log.path().join("said")).unwrap();
+    let said = std::fs::File::create(log).unwrap();
     let mut child = Command::new(program)
         .args(["density", "--runtime", "60s", "--objective", "max=60s"])
         .args(arguments)
@@ -349,7 +375,7 @@ fn started(arguments: &[&str], count: usize) -> (Child, String) {
     let marker = format!("overdrive-density-{}-", child.id());
     let start = Instant::now();
     while leftovers(&marker).len() < count {
-        let said = || std::fs::read_to_string(log.path().join("said")).unwrap_or_default();
+        let said = || std::fs::read_to_string(log).unwrap_or_default();
         assert!(child.try_wait().unwrap().is_none(), "it ended: {}", said());
         assert!(start.elapsed() < Duration::from_secs(120), "{:?} {}", leftovers(&marker), said());
         std::thread::sleep(Duration::from_millis(20));
@@ -372,10 +398,16 @@ fn an_interrupted_run_leaves_nothing() {
     if !has_redis("density::an_interrupted_run_leaves_nothing") {
         return;
     }
-    let (mut child, marker) = started(&TWO, 3);
+    let folder = folder();
+    let (out, log) = (folder.path().join("out"), folder.path().join("said"));
+    let with_out = [&TWO[..], &["--out", out.to_str().unwrap()]].concat();
+    let (mut child, marker) = started_saying(&with_out, 3, &log);
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(leftovers(&marker).is_empty(), "{:?}", leftovers(&marker));
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert!(said.ends_with("overdrive: interrupted before the first number was measured\n"), "{said}");
+    assert!(!out.exists(), "it was made for this run and is empty");
 }
 
 #[test]

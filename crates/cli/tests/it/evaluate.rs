@@ -185,7 +185,10 @@ fn a_device_that_dies_leaves_what_was_measured() {
 fn json_is_alone_on_standard_output() {
     let folder = folder();
     let out = folder.path().join("out");
-    let (code, text, _) = evaluate(&["sim", "--json"], &out);
+    let (code, text, said) = evaluate(&["sim", "--json"], &out);
+    let last = said.lines().rev().find_map(|line| line.strip_prefix('[')?.split_once(']')).unwrap().0;
+    let (number, steps) = last.split_once('/').unwrap();
+    assert_eq!(number.trim(), steps, "the last step is the last that was announced");
     assert_eq!(code, 0);
     let printed: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(printed, record(&out));

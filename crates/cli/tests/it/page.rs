@@ -105,6 +105,10 @@ fn a_record_and_a_report_are_written_and_rendered_again() {
     assert!(error.contains("a record of `overdrive page`"), "{error}");
     let (code, again, error) = run(&["report", &format!("{out}/record.json")]);
     assert!(code == 0 && again.contains("Pages a second") && !again.contains("Drive"), "{again}{error}");
+    let log = format!("{out}/page.hlog");
+    let (code, _, error) = run(&["report", &name, "--hlog", &log]);
+    let tags = std::fs::read_to_string(&log).unwrap_or_default().matches("Tag=dram-").count();
+    assert!(code == 0 && tags > 0, "one line at least for each cell: {tags} {error}");
     let (code, _, error) = run(&[&arguments[..], &["--out", "/proc/none"]].concat());
     assert!(code == 2 && error.contains("cannot write there"), "{error}");
 }
@@ -292,4 +296,18 @@ fn pmbenchs_words_give_pmbenchs_histogram() {
     assert!(text.contains("Write:\n2^(00,08) ns: ") && !text.contains("Read:\n"), "{text}");
     let samples = text.lines().find_map(|line| line.strip_prefix("Total samples: ")).unwrap();
     assert!(samples.parse::<u64>().unwrap() > 1000, "{text}");
+}
+
+#[test]
+fn what_is_named_twice_is_refused() {
+    for (option, list, twice) in [
+        ("--threads", "1,2,1", "1"),
+        ("--backing", "dram,dram", "dram"),
+        ("--pattern", "linear,linear", "linear"),
+        ("--read-ratio", "50,50", "50"),
+    ] {
+        let (code, text, error) = run(&["page", "--set", "16MiB", option, list]);
+        assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{option}: {error}");
+        assert!(error.contains(&format!("{option} names {twice} twice: wanted each once")), "{error}");
+    }
 }

@@ -105,6 +105,8 @@ fn several_targets_are_told_apart() {
     assert!(text.contains("By target") && text.contains("sim:read=80us: read"), "{text}");
     let (code, _, error) = run(&["run", "sim", "sim", "--numjobs", "1"]);
     assert_eq!((code, error.contains("at least one worker each")), (2, true), "{error}");
+    let (code, _, error) = run(&["run", "sim", "--numjobs", "0"]);
+    assert_eq!((code, error.contains("--numjobs 0: 1 target; wanted")), (2, true), "{error}");
 }
 
 #[test]

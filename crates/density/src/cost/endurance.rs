@@ -29,7 +29,7 @@ impl Rating {
             return Err(CostError::new("endurance rating in bytes", bytes, "more than 0"));
         }
         if drives == 0 {
-            return Err(CostError::new("drives", 0, "at least 1"));
+            return Err(CostError::new("drives", 0.0, "at least 1"));
         }
         Ok(Self { bytes: bytes * f64::from(drives) })
     }

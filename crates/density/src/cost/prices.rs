@@ -20,7 +20,7 @@ per_gib = 6.0
 [ssd]
 per_gib = 1.5
 
-# What else each server costs, when it shall count: the chassis, a license.
+# What else each server costs, when it shall count: the chassis, a license. Both are named, or neither.
 [server]
 a_other = 9000
 b_other = 9500
@@ -83,7 +83,7 @@ pub struct PerGib {
 
 /// What else the servers cost, in the list's currency.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct Others {
     /// Server A.
     pub a_other: f64,
@@ -159,5 +159,7 @@ mod tests {
         assert!(of(&EXAMPLE.replace("per_gib = 1.5", "pergib = 1.5")).contains("pergib"));
         assert!(of(&EXAMPLE.replace("a_other = 9000", "a_other = -1")).contains("server.a_other -1"));
         assert!(of("").contains("date"));
+        // One alone would make that server dearer by what the other has as well.
+        assert!(of(&EXAMPLE.replace("b_other = 9500", "")).contains("b_other"));
     }
 }

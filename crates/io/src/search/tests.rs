@@ -123,6 +123,11 @@ fn errors_and_few_samples_are_no_success() {
 fn objectives_are_read_or_refused() {
     assert_eq!("p99.9=200us".parse(), Ok(Objective { percentile: 99.9, limit_ns: 200_000 }));
     let error = |text: &str| text.parse::<Objective>().unwrap_err().to_string();
+    assert!(
+        error("p99.9=0us").contains("nothing takes no time; wanted a limit above 0"),
+        "{}",
+        error("p99.9=0us")
+    );
     for text in ["", "99=1ms", "p99", "p0=1ms", "p100=1ms", "p99=0us", "pNaN=1ms"] {
         assert!(error(text).contains("p99.9=200us"), "{text}");
     }

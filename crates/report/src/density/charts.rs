@@ -1,8 +1,10 @@
 //! The study's charts: what each backing holds and how it answers, as bars; and everything over the number of
 //! instances, as lines.
 
+use super::show::{cost_text, counted};
 use super::{Backing, DensityRecord, Figures, Measured};
 use crate::page::{Bar, BarChart, LineChart, Scale, Section};
+use crate::render::html::steps;
 use overdrive_base::time::format_ns;
 
 /// The largest number of instances that at least two backings were measured with, as in the study; with one
@@ -29,7 +31,7 @@ pub(super) fn bars(record: &DensityRecord) -> Section {
             Some((limit.limit_ns as f64, format!("asked for: {}", format_ns(limit.limit_ns))))
         };
         let latency = |id: &str, title: &str, figure: &str, of: fn(&Figures) -> Option<u64>| {
-            let title = format!("{title} with {instances} instances");
+            let title = format!("{title} with {}", counted(instances));
             let drawn = at(record, instances, |one| {
                 let ns = of(&one.latency)?;
                 Some((ns as f64, format_ns(ns)))
@@ -42,12 +44,12 @@ pub(super) fn bars(record: &DensityRecord) -> Section {
         let answered = at(record, instances, |one| {
             Some((one.answered_per_s.max(0.0), format!("{:.0} requests/s", one.answered_per_s)))
         });
-        bars.extend(chart_of("bars-rate", format!("Throughput with {instances} instances"), answered, None));
+        bars.extend(chart_of("bars-rate", format!("Throughput with {}", counted(instances)), answered, None));
     }
     let held = record.backings.iter().filter(|backing| backing.searched).map(|backing| Bar {
         label: backing.name.clone(),
         value: f64::from(backing.held),
-        text: backing.held.to_string(),
+        text: backing.held_text(),
     });
     bars.extend(chart_of("bars-held", "Instances inside the objective".to_owned(), held.collect(), None));
     Section { heading: "By backing".to_owned(), bars, ..Section::default() }
@@ -56,8 +58,11 @@ pub(super) fn bars(record: &DensityRecord) -> Section {
 /// What an instance costs, seen from one on DRAM.
 pub(super) fn cost_bars(record: &DensityRecord) -> Option<BarChart> {
     let bar = |backing: &Backing| {
-        let cost = backing.cost_each?;
-        Some(Bar { label: backing.name.clone(), value: cost, text: format!("{cost:.2}") })
+        Some(Bar {
+            label: backing.name.clone(),
+            value: backing.cost_each?,
+            text: cost_text(record, backing)?,
+        })
     };
     let bars = record.backings.iter().filter_map(bar).collect();
     chart_of("bars-cost", "Cost of an instance, on DRAM = 1".to_owned(), bars, None)
@@ -94,7 +99,7 @@ pub(super) fn curves(record: &DensityRecord) -> Section {
         };
         record.backings.iter().map(line).filter(|line| !line.1.is_empty()).collect()
     };
-    let latency = |id: &str, title: &str, of| chart(id, title, "latency, us", true, lines(of));
+    let latency = |id: &str, title: &str, of| chart(id, title, "latency, us, logarithmic", true, lines(of));
     let charts = [
         latency("average", "Average latency", |one| Some(one.latency.avg_ns?.max(1) as f64 / 1000.0)),
         latency("p99", "Latency of 99 %", |one| Some(one.latency.p99_ns?.max(1) as f64 / 1000.0)),
@@ -125,17 +130,19 @@ fn chart(
     let step = (largest / 8.0).ceil().max(1.0);
     let mut ticks: Vec<f64> = (0..=8).map(|at| f64::from(at) * step).take_while(|at| *at < largest).collect();
     ticks.push(largest);
+    let short = |value: f64| (value * 1e3).round() / 1e3;
     let label = |at: f64| match at {
-        1e6.. => format!("{:.0} M", at / 1e6),
-        1e4.. => format!("{:.0} k", at / 1e3),
-        _ => format!("{at:.0}"),
+        1e6.. => format!("{} M", short(at / 1e6)),
+        1e4.. => format!("{} k", short(at / 1e3)),
+        _ => short(at).to_string(),
     };
     let y_ticks: Vec<f64> = if logarithmic {
         let first = low.max(1e-3).log10().floor() as i32;
         let last = (high.max(1e-3).log10().ceil() as i32).max(first + 1);
         (first..=last).map(|exponent| 10f64.powi(exponent)).collect()
     } else {
-        (0..=5).map(|at| high.max(1.0) / 5.0 * f64::from(at)).collect()
+        let (count, step) = steps(high.max(1.0), 5.0).unwrap_or((1, 1.0));
+        (0..=count).map(|at| step * f64::from(at)).collect()
     };
     let labelled = |ticks: Vec<f64>| ticks.into_iter().map(|at| (at, label(at))).collect();
     Some(LineChart {

@@ -36,15 +36,12 @@ pub fn page(record: &DensityRecord) -> Page {
 }
 
 fn title(record: &DensityRecord) -> String {
-    let each = |backing: &Backing| {
-        let at_least = if backing.searched && backing.failed.is_none() { "at least " } else { "" };
-        match backing.searched {
-            true => format!("{} {at_least}{}", backing.name, backing.held),
-            false => {
-                let held = if backing.held > 0 { "holds" } else { "does not hold" };
-                let tried = backing.trials.last().map_or(0, |trial| trial.instances);
-                format!("{} {held} {tried}", backing.name)
-            }
+    let each = |backing: &Backing| match backing.searched {
+        true => format!("{} {}", backing.name, backing.held_text()),
+        false => {
+            let held = if backing.held > 0 { "holds" } else { "does not hold" };
+            let tried = backing.trials.last().map_or(0, |trial| trial.instances);
+            format!("{} {held} {tried}", backing.name)
         }
     };
     let parts: Vec<String> = record.backings.iter().map(each).collect();
@@ -88,6 +85,11 @@ fn warnings(record: &DensityRecord) -> Vec<String> {
     }
 }
 
+/// So many instances, in words.
+pub(super) fn counted(instances: u32) -> String {
+    format!("{instances} instance{}", if instances == 1 { "" } else { "s" })
+}
+
 fn ns(value: Option<u64>) -> String {
     value.map_or("-".to_owned(), format_ns)
 }
@@ -100,7 +102,7 @@ fn result(record: &DensityRecord) -> Section {
         let measured = trial.and_then(|trial| trial.measured.as_ref());
         let latency = measured.map(|measured| measured.latency.clone()).unwrap_or_default();
         let instances = match (backing.searched, trial) {
-            (true, _) => backing.held.to_string(),
+            (true, _) => backing.held_text(),
             (false, Some(trial)) => format!("{} (given)", trial.instances),
             (false, None) => "-".to_owned(),
         };
@@ -117,7 +119,13 @@ fn result(record: &DensityRecord) -> Section {
     let mut notes = Vec::new();
     for backing in &record.backings {
         match (&backing.edge, backing.failed) {
-            (Some(edge), Some(failed)) => notes.push(format!("{}: not with {failed}. {edge}.", backing.name)),
+            (Some(edge), Some(failed)) => {
+                let between = if backing.is_bound() { " What is between was not tried." } else { "" };
+                notes.push(format!("{}: not with {failed}. {edge}.{between}", backing.name));
+            }
+            _ if backing.searched && is_cut_short(record, backing) => {
+                notes.push(format!("{}: no edge was found before the run was cut short.", backing.name));
+            }
             _ if backing.searched => {
                 notes.push(format!("{}: the search ended at its maximum, not at an edge.", backing.name));
             }
@@ -138,6 +146,12 @@ fn result(record: &DensityRecord) -> Section {
     }
 }
 
+/// Only the last backing of a run can be: none is begun after a stop or a failure.
+fn is_cut_short(record: &DensityRecord, backing: &Backing) -> bool {
+    let is_last = record.backings.last().is_some_and(|last| last.name == backing.name);
+    is_last && record.status != Status::Complete
+}
+
 /// How two backings compare at a number of instances that both were measured with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ratio {
@@ -153,8 +167,10 @@ pub struct Ratio {
     pub p99: Option<f64>,
     /// The same of the peak.
     pub max: Option<f64>,
-    /// Instances of the first over those of the second, both searched for.
+    /// Instances of the first over those of the second, both searched for; none when both are bounds.
     pub instances: Option<f64>,
+    /// What stands before it when one of them is a bound: `at least `, `at most `.
+    pub bound: &'static str,
 }
 
 /// Every later backing against every earlier one, as the study states its results.
@@ -182,6 +198,7 @@ fn ratio(over: &Backing, under: &Backing) -> Ratio {
         Some(of(over)? as f64 / of(under)?.max(1) as f64)
     };
     let searched = over.searched && under.searched && under.held > 0;
+    let bound = bound_of(over.is_bound(), under.is_bound());
     Ratio {
         over: over.name.clone(),
         under: under.name.clone(),
@@ -189,7 +206,18 @@ fn ratio(over: &Backing, under: &Backing) -> Ratio {
         average: divide(|figures| figures.avg_ns),
         p99: divide(|figures| figures.p99_ns),
         max: divide(|figures| figures.max_ns),
-        instances: searched.then(|| f64::from(over.held) / f64::from(under.held)),
+        instances: bound.filter(|_| searched).map(|_| f64::from(over.held) / f64::from(under.held)),
+        bound: bound.unwrap_or_default(),
+    }
+}
+
+/// What is known of a quotient, by which of its parts may be larger; none when that is nothing.
+fn bound_of(over: bool, under: bool) -> Option<&'static str> {
+    match (over, under) {
+        (false, false) => Some(""),
+        (true, false) => Some("at least "),
+        (false, true) => Some("at most "),
+        (true, true) => None,
     }
 }
 
@@ -207,7 +235,7 @@ fn ratios(record: &DensityRecord) -> Option<Section> {
             times(ratio.average),
             times(ratio.p99),
             times(ratio.max),
-            times(ratio.instances),
+            ratio.instances.map_or("-".to_owned(), |value| format!("{}{value:.2}x", ratio.bound)),
         ]
     };
     Some(Section {
@@ -226,6 +254,32 @@ fn ratios(record: &DensityRecord) -> Option<Section> {
     })
 }
 
+/// What is known of a backing's cost of an instance: more instances make it smaller, more of them on DRAM
+/// make it larger. None when it could be anything.
+fn cost_bound(record: &DensityRecord, backing: &Backing) -> Option<&'static str> {
+    if backing.name == "dram" {
+        return Some("");
+    }
+    let alone = record.backings.iter().find(|backing| backing.name == "dram")?;
+    let bound = bound_of(alone.is_bound(), backing.is_bound())?;
+    // With SSD dearer than DRAM more instances may cost more each.
+    (bound.is_empty() || record.price_ratio? >= 1.0).then_some(bound)
+}
+
+/// The cost of an instance, with what is known of it.
+pub(super) fn cost_text(record: &DensityRecord, backing: &Backing) -> Option<String> {
+    Some(format!("{}{:.2}", cost_bound(record, backing)?, backing.cost_each?))
+}
+
+fn saving_text(record: &DensityRecord, backing: &Backing) -> Option<String> {
+    let bound = match cost_bound(record, backing)? {
+        "at least " => "at most ",
+        "at most " => "at least ",
+        exact => exact,
+    };
+    Some(format!("{bound}{:.0} %", (1.0 - backing.cost_each?) * 100.0))
+}
+
 /// What an instance costs, when the prices' ratio was given.
 fn cost(record: &DensityRecord) -> Option<Section> {
     let ratio = record.price_ratio?;
@@ -234,11 +288,11 @@ fn cost(record: &DensityRecord) -> Option<Section> {
     let row = |backing: &Backing| {
         vec![
             backing.name.clone(),
-            backing.held.to_string(),
+            backing.held_text(),
             size(record.dram_bytes),
             size(backing.ssd_bytes),
-            backing.cost_each.map_or("-".to_owned(), |cost| format!("{cost:.2}")),
-            backing.cost_each.map_or("-".to_owned(), |cost| format!("{:.0} %", (1.0 - cost) * 100.0)),
+            cost_text(record, backing).unwrap_or("-".to_owned()),
+            saving_text(record, backing).unwrap_or("-".to_owned()),
         ]
     };
     let unknown = record.backings.iter().all(|backing| backing.cost_each.is_none());
@@ -345,7 +399,7 @@ fn classes(backing: &Backing, trial: &Trial) -> Option<Section> {
         ]
     };
     Some(Section {
-        heading: format!("Classes: {}, {} instances", backing.name, trial.instances),
+        heading: format!("Classes: {}, {}", backing.name, counted(trial.instances)),
         notes: vec![
             "Limits and memory are the kernel's own counters after the measurement; the most includes the time before the \
              limit was set."
@@ -381,7 +435,7 @@ fn instances(backing: &Backing, trial: &Trial) -> Option<Section> {
         cells
     });
     Some(Section {
-        heading: format!("Each instance: {}, {} instances", backing.name, trial.instances),
+        heading: format!("Each instance: {}, {}", backing.name, counted(trial.instances)),
         notes: vec![format!(
             "The load itself: {:.0} requests/s sent of {:.0} asked; it was {} late on average, {} at 99 %; answers took {} \
              from the write on.",

@@ -113,6 +113,10 @@ fn ratios_are_taken_at_a_number_measured_on_both() {
     assert_eq!(ratios.len(), 1);
     assert_eq!(ratios[0].at_instances, Some(4));
     assert_eq!((ratios[0].average, ratios[0].instances), (Some(2.0), Some(1.5)));
+    assert_eq!(ratios[0].bound, "at least ");
+    let mut both = record();
+    both.backings[0].failed = None;
+    assert_eq!(show::compare_backings(&both)[0].instances, None, "two bounds say nothing");
     let mut apart = record();
     apart.backings[0].trials.clear();
     assert_eq!(show::compare_backings(&apart)[0].average, None);
@@ -129,6 +133,12 @@ fn the_page_fits_a_terminal_and_says_the_result() {
     let html = render::html::page(&show::page(&record)).unwrap();
     // Four over the number of instances, and five of bars: average, 99 %, peak, throughput, instances.
     assert_eq!(html.matches("<figure>").count(), 9);
+    // The rate reaches 11994 requests/s: its axis goes there in round steps.
+    let ticks = [">5000<", ">10 k<", ">15 k<"];
+    let lines: String =
+        html.split_whitespace().collect::<Vec<_>>().join(" ").replace("> ", ">").replace(" <", "<");
+    assert!(ticks.iter().all(|tick| lines.contains(tick)), "{ticks:?}");
+    assert_eq!(lines.matches(">latency, us, logarithmic<").count(), 6, "three charts, each wide and narrow");
     assert!(html.contains("Average latency with 4 instances") && !html.contains("Cost of an instance"));
     record.backings.iter_mut().for_each(|backing| backing.trials.clear());
     record.status = Status::Interrupted;
@@ -148,7 +158,29 @@ fn what_an_instance_costs_is_shown_when_prices_are_known() {
     assert!(text.contains("Cost of an instance") && text.contains("0.75") && text.contains("25 %"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     let html = render::html::page(&page).unwrap();
-    assert!(html.contains("Cost of an instance, on DRAM = 1: dram 1.00, swap 0.75."), "its description");
+    // The search on swap found no edge: whatever is computed from it is a bound.
+    assert!(
+        html.contains("Cost of an instance, on DRAM = 1: dram 1.00, swap at most 0.75."),
+        "its description"
+    );
+    assert!(html.contains("Instances inside the objective: dram 4, swap at least 6."), "its description");
+    assert!(text.contains("at most 0.75") && text.contains("at least 25 %"), "{text}");
+    record.backings[1].failed = Some(7);
+    let html = render::html::page(&show::page(&record)).unwrap();
+    assert!(html.contains("dram 1.00, swap 0.75."), "an edge was found");
+}
+
+#[test]
+fn a_search_that_was_cut_short_does_not_say_that_it_ended() {
+    let mut record = record();
+    let text = |record: &DensityRecord| render::text::page(&show::page(record), TextOptions::default());
+    assert!(text(&record).contains("swap: the search ended at its maximum"), "{}", text(&record));
+    record.status = Status::Interrupted;
+    assert!(!text(&record).contains("ended at its maximum"), "{}", text(&record));
+    assert!(text(&record).contains("swap: no edge was found before the run was cut short."));
+    // Between 6 and 9 nothing was tried.
+    (record.backings[1].failed, record.backings[1].edge) = (Some(9), Some("why".to_owned()));
+    assert!(text(&record).contains("dram 4, swap at least 6\n"), "{}", text(&record));
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::compare::Comparison;
 use crate::record::{Record, RecordError, TargetKind};
 use crate::show;
 pub use chart::ChartError;
+pub(crate) use charts::steps;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use thiserror::Error;
 

@@ -3,7 +3,7 @@
 use crate::published::{self, Reference};
 use crate::record::{Direction, Group, Job, Operation, Record, Verdict, Workload};
 use crate::show;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A figure for the top of the page.
 pub(super) struct Headline {
@@ -119,27 +119,68 @@ pub(super) fn verdicts(record: &Record) -> Verdicts {
         (a.0.group, b.0.group) == (Group::Ramp, Group::Ramp)
             && (a.1.limit, a.1.confidence) == (b.1.limit, b.1.confidence)
     };
-    let mut lines: Vec<(String, Verdict)> = judged.chunk_by(alike).filter_map(together).collect();
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for warning in lines.iter().flat_map(|(_, verdict)| &verdict.warnings) {
-        *counts.entry(warning.clone()).or_default() += 1;
+    for chunk in judged.chunk_by(alike) {
+        for (warning, _) in warnings_by_step(chunk) {
+            *counts.entry(warning.clone()).or_default() += 1;
+        }
     }
     counts.retain(|_, count| *count >= SHARED_BY);
-    for (_, verdict) in &mut lines {
-        verdict.warnings.retain(|warning| !counts.contains_key(warning));
-    }
+    let lines = judged.chunk_by(alike).filter_map(|chunk| together(chunk, &counts)).collect();
     Verdicts { lines, shared: counts.into_iter().collect() }
 }
 
-fn together(chunk: &[(&Workload, &Verdict)]) -> Option<(String, Verdict)> {
+/// Each warning once, with the steps that it belongs to.
+fn warnings_by_step<'a>(chunk: &[(&Workload, &'a Verdict)]) -> Vec<(&'a String, Vec<String>)> {
+    let mut steps: Vec<(&String, Vec<String>)> = Vec::new();
+    for (workload, verdict) in chunk {
+        for warning in &verdict.warnings {
+            let layout = show::layout(&workload.job);
+            match steps.iter_mut().find(|(known, _)| *known == warning) {
+                Some((_, at)) => at.push(layout),
+                None => steps.push((warning, vec![layout])),
+            }
+        }
+    }
+    steps
+}
+
+/// A line for a chunk. What all lines share is told elsewhere; what not all steps share names its steps.
+fn together(chunk: &[(&Workload, &Verdict)], shared: &BTreeMap<String, usize>) -> Option<(String, Verdict)> {
     let ((first, _), (last, verdict)) = (chunk.first()?, chunk.last()?);
     let mut verdict = (*verdict).clone();
+    let told = |(warning, at): (&String, Vec<String>)| {
+        if at.len() == chunk.len() { warning.clone() } else { format!("{}: {warning}", at.join(", ")) }
+    };
+    let own = warnings_by_step(chunk).into_iter().filter(|(warning, _)| !shared.contains_key(*warning));
+    verdict.warnings = own.map(told).collect();
     if chunk.len() == 1 {
         return Some((first.title.clone(), verdict));
     }
-    let mut seen = BTreeSet::new();
-    let all = chunk.iter().flat_map(|(_, verdict)| verdict.warnings.clone());
-    verdict.warnings = all.filter(|warning| seen.insert(warning.clone())).collect();
     let (from, to) = (show::layout(&first.job), show::layout(&last.job));
     Some((format!("{}, ramp {from} to {to}", show::shape(&first.job)), verdict))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{fixtures, verdict};
+
+    #[test]
+    fn a_warning_of_the_ramp_names_its_steps() {
+        let mut record = fixtures::optane();
+        verdict::judge_all(&mut record);
+        let mut ramp: Vec<&mut Workload> =
+            record.workloads.iter_mut().filter(|workload| workload.group == Group::Ramp).collect();
+        let one = ramp[0].verdict.clone().unwrap();
+        for (step, workload) in ramp.iter_mut().enumerate() {
+            let fell = (step == 1).then(|| "The rate fell.".to_owned());
+            let warnings = std::iter::once("Of all.".to_owned()).chain(fell).collect();
+            workload.verdict = Some(Verdict { warnings, ..one.clone() });
+        }
+        let layout = show::layout(&ramp[1].job);
+        let shown = verdicts(&record);
+        let (name, verdict) = shown.lines.iter().find(|(name, _)| name.contains("ramp")).unwrap();
+        assert_eq!(verdict.warnings, ["Of all.".to_owned(), format!("{layout}: The rate fell.")], "{name}");
+    }
 }

@@ -12,7 +12,7 @@ mod topology;
 use super::summary;
 use crate::compare::Comparison;
 use crate::published::titles_of_guides_in;
-use crate::record::{Finding, FindingStatus, Fix, Record, TargetKind, Verdict};
+use crate::record::{Finding, FindingStatus, Fix, Record, Status, TargetKind, Verdict};
 use crate::show;
 pub use ablation::ablation;
 pub use layout::shown;
@@ -131,11 +131,12 @@ impl Page {
         for (label, value) in lines {
             text += &wrap(&value, self.width, &format!("{label:<11}"), &" ".repeat(11));
         }
-        if let Some(trouble) = show::trouble(&record.status) {
-            text += &self.paint("1;31", wrap(&trouble, self.width, "", "").trim_end());
-            text.push('\n');
-        }
-        text
+        text + &self.trouble(&record.status)
+    }
+
+    fn trouble(&self, status: &Status) -> String {
+        let trouble = show::trouble(status).map(|trouble| wrap(&trouble, self.width, "", ""));
+        trouble.map_or(String::new(), |trouble| self.paint("1;31", trouble.trim_end()) + "\n")
     }
 
     fn verdicts(&self, record: &Record) -> Option<String> {

@@ -14,8 +14,27 @@ pub(super) fn page(answer: &Answer) -> Page {
         kind: "Overdrive cost".to_owned(),
         title: headline(answer),
         lead: lead(answer),
-        warnings: Vec::new(),
+        warnings: warning(answer).map(str::to_owned).into_iter().collect(),
         sections,
+    }
+}
+
+/// What a number of instances that is a lower bound makes of all that is for an instance.
+fn warning(answer: &Answer) -> Option<&'static str> {
+    match answer.at_least {
+        (false, false) => None,
+        (false, true) => Some(
+            "B's number of instances is a lower bound, no edge was found: an instance on it costs at most what is \
+             shown.",
+        ),
+        (true, false) => Some(
+            "A's number of instances is a lower bound, no edge was found: an instance on B costs at least what is \
+             shown of one on A.",
+        ),
+        (true, true) => Some(
+            "Both numbers of instances are lower bounds, no edge was found: what is shown for an instance holds for \
+             exactly these numbers.",
+        ),
     }
 }
 
@@ -23,14 +42,29 @@ fn headline(answer: &Answer) -> String {
     let compared = &answer.comparison;
     let server = format!("server B costs {:.3} of server A", compared.relative_cost);
     match compared.relative_cost_per_instance {
-        Some(each) => format!("{server}, an instance on it {each:.3} of one on A ({})", saving(each)),
+        Some(each) => {
+            let (bound, opposite) = match answer.at_least {
+                (false, true) => ("at most ", "at least "),
+                (true, false) => ("at least ", "at most "),
+                _ => ("", ""),
+            };
+            let saving = saving(each);
+            let so_much = if saving.ends_with("less") { opposite } else { bound };
+            format!("{server}, an instance on it {bound}{each:.3} of one on A ({so_much}{saving})")
+        }
         None => format!("{server} ({})", saving(compared.relative_cost)),
     }
 }
 
 fn saving(relative: f64) -> String {
     let percent = (1.0 - relative) * 100.0;
-    if percent >= 0.0 { format!("{percent:.1} % less") } else { format!("{:.1} % more", -percent) }
+    if percent.abs() < 0.05 {
+        "the same".to_owned()
+    } else if percent >= 0.0 {
+        format!("{percent:.1} % less")
+    } else {
+        format!("{:.1} % more", -percent)
+    }
 }
 
 fn lead(answer: &Answer) -> Vec<String> {
@@ -84,10 +118,11 @@ fn figure(value: f64) -> String {
 }
 
 fn servers(answer: &Answer) -> Section {
-    let row = |name: &str, server: &Server, relative: f64| {
-        let instances = server.instances.map_or("-".to_owned(), |count| count.to_string());
-        let each =
-            server.instances.map_or("-".to_owned(), |_| figure(server.cost_per_instance(&answer.prices)));
+    let row = |name: &str, server: &Server, is_bound: bool, relative: f64| {
+        let words = if is_bound { ("at least ", "at most ") } else { ("", "") };
+        let instances = server.instances.map_or("-".to_owned(), |count| format!("{}{count}", words.0));
+        let each = server.instances.map(|_| figure(server.cost_per_instance(&answer.prices)));
+        let each = each.map_or("-".to_owned(), |each| format!("{}{each}", words.1));
         vec![
             name.to_owned(),
             figure(server.dram_gib),
@@ -104,7 +139,10 @@ fn servers(answer: &Answer) -> Section {
         tables: vec![Table {
             label: "Both servers".to_owned(),
             header: header.map(str::to_owned).to_vec(),
-            rows: vec![row("A", &answer.a, 1.0), row("B", &answer.b, answer.comparison.relative_cost)],
+            rows: vec![
+                row("A", &answer.a, answer.at_least.0, 1.0),
+                row("B", &answer.b, answer.at_least.1, answer.comparison.relative_cost),
+            ],
         }],
         ..Section::default()
     }
@@ -186,13 +224,13 @@ fn endurance(endurance: &Endurance) -> Section {
     )];
     if let Some(bytes) = endurance.bytes_per_day {
         let years = endurance.rating.years(bytes);
-        let lasts =
-            if years.is_finite() { format!("{} years", figure(years)) } else { "for ever".to_owned() };
-        notes.push(format!(
-            "{} a day use it up in {lasts}: the blueprint's five or more years {} here.",
-            decimal(bytes),
-            if years >= CLAIMED_YEARS { "hold" } else { "do not hold" }
-        ));
+        let lasts = match years {
+            years if years.is_infinite() => "Nothing is written: it is never used up".to_owned(),
+            years if years < 0.001 => format!("{} a day use it up within a day", decimal(bytes)),
+            years => format!("{} a day use it up in {} years", decimal(bytes), figure(years)),
+        };
+        let holds = if years >= CLAIMED_YEARS { "hold" } else { "do not hold" };
+        notes.push(format!("{lasts}: the blueprint's five or more years {holds} here."));
     } else {
         notes.push(
             "How much is written a day is not known: --write-rate or --writes-per-day says whether that is enough."
@@ -212,10 +250,10 @@ fn decimal(bytes: f64) -> String {
 }
 
 pub(super) fn json(answer: &Answer) -> Value {
-    let server = |server: &Server| {
+    let server = |server: &Server, is_bound: bool| {
         json!({
             "dram_gib": server.dram_gib, "ssd_gib": server.ssd_gib, "other_cost": server.other_cost,
-            "instances": server.instances, "cost": server.cost(&answer.prices),
+            "instances": server.instances, "instances_at_least": is_bound, "cost": server.cost(&answer.prices),
             "cost_per_instance": server.instances.map(|_| server.cost_per_instance(&answer.prices)),
         })
     };
@@ -234,8 +272,8 @@ pub(super) fn json(answer: &Answer) -> Value {
         "dram_per_gib": answer.prices.dram_per_gib,
         "ssd_per_gib": answer.prices.ssd_per_gib,
         "price_ratio": answer.prices.ratio(),
-        "server_a": server(&answer.a),
-        "server_b": server(&answer.b),
+        "server_a": server(&answer.a, answer.at_least.0),
+        "server_b": server(&answer.b, answer.at_least.1),
         "relative_cost": compared.relative_cost,
         "relative_cost_per_instance": compared.relative_cost_per_instance,
         "break_even": { "kind": kind, "price_ratio": ratio },

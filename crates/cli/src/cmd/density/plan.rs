@@ -5,11 +5,12 @@ use crate::cmd::extend::store::Store;
 use crate::cmd::extend::watch::{pages_moved_in, pages_stored_in};
 use crate::cmd::page::{Memory, SwapWish};
 use crate::exit::{Refused, refuse};
-use crate::flags::{DensityBacking, DensityFlags, DensityJudge, DensityKind};
+use crate::flags::{DensityBacking, DensityFlags, DensityJudge, DensityKind, each_once, word};
 use anyhow::{Context, Result};
 use overdrive_base::size::{MIB, format_size};
+use overdrive_base::time::format_duration;
 use overdrive_density::backing::{Backing, Extended, Moved};
-use overdrive_density::cost::Prices;
+use overdrive_density::cost::check_ratio;
 use overdrive_density::fleet::{Class, FleetSpec};
 use overdrive_density::instance::Kind;
 use overdrive_density::load::LoadSpec;
@@ -18,6 +19,7 @@ use overdrive_sys::memory_group::Place;
 use overdrive_sys::swap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Everything a run needs.
 #[derive(Debug)]
@@ -77,6 +79,8 @@ impl Plan {
 
 /// More instances than this are no plan for one machine.
 const INSTANCES_MAX: u32 = 4096;
+/// Longer than this the load only keeps a processor busy.
+const SPIN_MAX: Duration = Duration::from_secs(1);
 /// Redis itself takes no larger value.
 const VALUE_MAX: u64 = 512 << 20;
 
@@ -155,7 +159,9 @@ fn check_load(flags: &DensityFlags) -> Result<()> {
         refuse!("--records {}: wanted 1 to {}", flags.records, u32::MAX);
     }
     if flags.value_size == 0 || flags.value_size > VALUE_MAX {
-        refuse!("--value-size {}: wanted 1 to {}", flags.value_size, format_size(VALUE_MAX));
+        let size = flags.value_size;
+        let size = if size > 0 && size.is_multiple_of(MIB) { format_size(size) } else { size.to_string() };
+        refuse!("--value-size {size}: wanted 1 to {}", format_size(VALUE_MAX));
     }
     if !(flags.rate > 0.0 && flags.rate <= 1e6) {
         refuse!("--rate {}: wanted more than 0 and at most 1000000 requests/s", flags.rate);
@@ -171,8 +177,17 @@ fn check_load(flags: &DensityFlags) -> Result<()> {
             refuse!("{name} {number}: wanted 1 to {INSTANCES_MAX}");
         }
     }
-    if let Some(ratio) = flags.price_ratio.filter(|ratio| Prices::of_ratio(*ratio).check().is_err()) {
-        refuse!("--price-ratio {ratio}: wanted how many times as much as SSD the same DRAM costs, such as 4");
+    let ratio = flags.price_ratio.map_or(Ok(()), |ratio| check_ratio("--price-ratio", ratio));
+    ratio.map_err(|error| Refused(error.to_string()))?;
+    if flags.port == Some(0) {
+        refuse!("--port 0: wanted 1 to 65535");
+    }
+    if flags.load_threads == Some(0) {
+        refuse!("--load-threads 0: wanted at least 1");
+    }
+    if flags.spin > SPIN_MAX {
+        let (spin, most) = (format_duration(flags.spin), format_duration(SPIN_MAX));
+        refuse!("--spin {spin}: wanted at most {most}, about as long as a processor takes to wake up");
     }
     if flags.iterations == 0 || flags.iterations > 1000 {
         refuse!("--iterations {}: wanted 1 to 1000", flags.iterations);
@@ -187,14 +202,7 @@ fn check_load(flags: &DensityFlags) -> Result<()> {
     if flags.port.is_some() && flags.kind == DensityKind::Vm {
         refuse!("--port is for --kind process: guests are reached through a virtio port");
     }
-    let mut seen = Vec::new();
-    for backing in &flags.backing {
-        if seen.contains(backing) {
-            refuse!("--backing names {backing:?} twice: wanted each once");
-        }
-        seen.push(*backing);
-    }
-    Ok(())
+    each_once("--backing", flags.backing.iter().map(word))
 }
 
 fn classes(texts: &[String], has_drive: bool) -> Result<Vec<Class>> {

@@ -68,7 +68,7 @@ impl Line {
         };
         let left = format_duration(Duration::from_secs(left.as_secs_f64().ceil() as u64));
         let message =
-            format!("{}, {} instances: {what}, {left} left for this number", self.backing, self.instances);
+            format!("{}, instances {}: {what}, {left} left for this number", self.backing, self.instances);
         self.bar.set_message(message);
         self.bar.tick();
     }
@@ -90,8 +90,11 @@ impl Line {
         };
         let took = format_duration(self.began.elapsed());
         let line = format!(
-            "{:<6} {:>3} instances, {latency}{} ({took})",
-            self.backing, trial.instances, trial.verdict
+            "{:<6} {:>3} instance{}, {latency}{} ({took})",
+            self.backing,
+            trial.instances,
+            if trial.instances == 1 { "" } else { "s" },
+            trial.verdict
         );
         if self.live {
             self.bar.suspend(|| say!("{line}"));

@@ -26,7 +26,7 @@ use overdrive_io::engine::sim::SimSpec;
 use overdrive_io::outcome::{Ended, Outcome};
 use overdrive_io::run::run;
 use overdrive_report::ablation::{Ablation, Run, SCHEMA, Setting};
-use overdrive_report::record::{Group, Latency};
+use overdrive_report::record::{Group, Latency, Status};
 use overdrive_report::render;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -105,6 +105,11 @@ pub(super) fn ablate(flags: &EvaluateFlags) -> Result<Ending> {
     let ablation = Ablation {
         schema: SCHEMA.to_owned(),
         started_at: evaluation.draft.finish().started_at,
+        status: match &measured {
+            Ok(true) => Status::Interrupted,
+            Ok(false) => Status::Complete,
+            Err(error) => Status::Failed { reason: format!("{error:#}") },
+        },
         target: evaluation.open.path.display().to_string(),
         disks: disks(&evaluation),
         repeats,

@@ -41,6 +41,8 @@ const FONT_PX: f64 = 11.5;
 /// plotters divides font sizes by this before writing them.
 const FONT_SCALE: f64 = 1.24;
 const LINE_HEIGHT_PX: i32 = 14;
+/// Dots between a line's end and its label.
+const LEADER_DOTS: i32 = 16;
 /// A generous mean width of a letter in the widest fonts in use.
 const LETTER_PX: usize = 8;
 
@@ -195,8 +197,13 @@ impl Chart {
         let heights =
             spread(&ends.iter().map(|((_, y), _, _)| *y).collect::<Vec<_>>(), LINE_HEIGHT_PX, rows.end);
         for (((x, y), line, colour), height) in ends.into_iter().zip(heights) {
-            let leader = [(x + 3, y), (columns.end + 2, y), (columns.end + 10, height)];
-            area.draw(&PathElement::new(leader.to_vec(), colour.mix(0.45)))?;
+            // Dotted across the plot, where a line would look like data.
+            for dot in 1..=LEADER_DOTS {
+                let at = x + 3 + (columns.end - x - 3) * dot / LEADER_DOTS;
+                area.draw(&PathElement::new(vec![(at, y), (at + 3, y)], colour.mix(0.7)))?;
+            }
+            let leader = vec![(columns.end + 2, y), (columns.end + 10, height)];
+            area.draw(&PathElement::new(leader, colour.mix(0.45)))?;
             let place = (columns.end + 13, height);
             area.draw(&Text::new(line.label.clone(), place, letters(colour, HPos::Left, VPos::Center)))?;
         }

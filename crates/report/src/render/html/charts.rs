@@ -287,7 +287,7 @@ pub(super) fn count_axis(name: &'static str, values: impl Iterator<Item = f64>) 
 }
 
 /// About `wanted` round steps from zero that reach `high`: how many, and how wide.
-fn steps(high: f64, wanted: f64) -> Option<(u32, f64)> {
+pub(crate) fn steps(high: f64, wanted: f64) -> Option<(u32, f64)> {
     if !(high.is_finite() && high > 0.0) {
         return None;
     }

@@ -11,7 +11,7 @@ use crate::show::{count, us};
 #[must_use]
 pub fn ablation(ablation: &Ablation, options: TextOptions) -> String {
     let page = Page { width: options.width.max(40), colour: options.colour };
-    let mut text = String::new();
+    let mut text = page.trouble(&ablation.status);
     for (workload, title) in ablation.workloads.iter().enumerate() {
         text += &page.heading(&format!("{title}: latency in µs, and I/Os a second"));
         text += &table(ablation, workload).draw(page.width);
@@ -77,6 +77,7 @@ fn table(ablation: &Ablation, workload: usize) -> Grid {
 mod tests {
     use super::*;
     use crate::ablation::{Run, SCHEMA};
+    use crate::record::Status;
 
     #[test]
     fn the_table_has_the_guides_shape_and_fits() {
@@ -94,6 +95,7 @@ mod tests {
         let value = Ablation {
             schema: SCHEMA.to_owned(),
             started_at: String::new(),
+            status: Status::Complete,
             target: "t".to_owned(),
             disks: Vec::new(),
             repeats: 2,
@@ -106,6 +108,10 @@ mod tests {
             notes: vec!["the host is as it was".to_owned()],
         };
         let text = ablation(&value, TextOptions::default());
+        assert!(!text.contains("interrupted"), "{text}");
+        let stopped = Ablation { status: Status::Interrupted, ..value.clone() };
+        let told = ablation(&stopped, TextOptions::default());
+        assert!(told.starts_with("The run was interrupted: "), "{told}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         for piece in ["99.9 %", "8.16", "-3.3%*", "-1.7% ", "±0.1%", "123 k", "/sys/x: a -> b", "as it was"]
         {
