@@ -14,6 +14,7 @@ mod run;
 mod search;
 mod swap;
 mod topology;
+mod watch;
 
 use crate::exit::refuse;
 pub(crate) use ablate::AblateFlags;
@@ -29,7 +30,7 @@ pub(crate) use front::{
 };
 use overdrive_base::size::parse_size;
 use overdrive_base::time::parse_duration;
-use overdrive_io::job::words::{WordError, parse_bssplit, parse_distribution};
+use overdrive_io::job::words::{parse_bssplit, parse_distribution};
 use overdrive_io::job::{Distribution, SizeShare};
 pub(crate) use page::{PageBacking, PageFlags};
 pub(crate) use program::program;
@@ -254,7 +255,7 @@ pub(crate) struct RunFlags {
 #[command(next_help_heading = "Blocks and their order")]
 pub(crate) struct PatternFlags {
     /// Several block sizes with their shares, such as 4k/60:64k/40
-    #[arg(long, value_name = "SIZE/PERCENT:...", value_parser = parse_split)]
+    #[arg(long, value_name = "SIZE/PERCENT:...", value_parser = |text: &str| parse_bssplit(text).map(Split))]
     pub(crate) bssplit: Option<Split>,
     /// What offsets are multiples of [default: the smallest block size]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -309,27 +310,6 @@ pub(crate) struct PaceFlags {
 /// Block sizes and their shares.
 #[derive(Debug, Clone)]
 pub(crate) struct Split(pub(crate) Vec<SizeShare>);
-
-/// How long counters are watched once: too few of them move in less than the least of it.
-fn parse_watch(text: &str) -> Result<Duration, String> {
-    match parse_pause::<10>(text) {
-        Ok(time) if time <= Duration::from_secs(3600) => Ok(time),
-        Ok(_) => Err("wanted at least 10ms and at most an hour".to_owned()),
-        Err(why) => Err(why),
-    }
-}
-
-/// A time of at least so many milliseconds.
-fn parse_pause<const LEAST_MS: u64>(text: &str) -> Result<Duration, String> {
-    match parse_duration(text).map_err(|error| error.to_string())? {
-        time if time < Duration::from_millis(LEAST_MS) => Err(format!("wanted at least {LEAST_MS}ms")),
-        time => Ok(time),
-    }
-}
-
-fn parse_split(text: &str) -> Result<Split, WordError> {
-    parse_bssplit(text).map(Split)
-}
 
 /// The law of arrivals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -116,7 +116,8 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     Ok(Ending::Program(code))
 }
 
-const GOES_ON: &str = "processes of the program go on under the pager; when they have ended, the next run on this store tidies up";
+const GOES_ON: &str =
+    "processes of the program go on under the pager; when they have ended, the next run there tidies up";
 
 fn say(line: &str) {
     output::say!("overdrive extend: {line}");

@@ -1,6 +1,7 @@
 //! The words of `overdrive extend`.
 
-use super::{help, parse_pause, parse_watch};
+use super::help;
+use super::watch::{parse_pause, parse_watch};
 use clap::{Args, Subcommand, ValueEnum};
 use overdrive_base::size::parse_size;
 use std::ffi::OsString;

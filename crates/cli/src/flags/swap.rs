@@ -1,6 +1,7 @@
 //! The words of `overdrive swap`.
 
-use super::{StateFlags, help, parse_watch};
+use super::watch::parse_watch;
+use super::{StateFlags, help};
 use clap::{Args, Subcommand, ValueEnum};
 use overdrive_base::size::parse_size;
 use std::path::PathBuf;

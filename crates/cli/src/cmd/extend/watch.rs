@@ -6,7 +6,7 @@
 use super::show;
 use super::store::{PREFIX, counters_in, has_mapped};
 use super::swap_run::SwapRun;
-use crate::exit::Ending;
+use crate::exit::{Ending, refuse};
 use crate::flags::{ExtendStatusFlags, TopFlags};
 use crate::{interrupt, output};
 use anyhow::Result;
