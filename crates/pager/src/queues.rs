@@ -390,6 +390,9 @@ impl Queues {
 
     /// Puts the block into the list where it belongs by what is known of it now.
     pub fn judge(&mut self, block: u32) {
+        if self.resident_in(block) == 0 {
+            return;
+        }
         self.count(block);
         let index = block as usize;
         // As if one more page had come back, after the mean time of all.

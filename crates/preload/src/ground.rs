@@ -86,6 +86,14 @@ fn thread_vector() -> Option<Range<u64>> {
 /// would have such a number, and the program would write to it as its output.
 pub(crate) struct LowDescriptors(Vec<libc::c_int>);
 
+/// The device and the file behind a descriptor.
+fn identity(descriptor: libc::c_int) -> Option<(u64, u64)> {
+    let mut about = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the kernel fills the structure when it answers 0, and only then it is read.
+    let about = unsafe { (libc::fstat(descriptor, about.as_mut_ptr()) == 0).then(|| about.assume_init()) }?;
+    Some((about.st_dev, about.st_ino))
+}
+
 impl LowDescriptors {
     /// Takes those that are free.
     pub(crate) fn take() -> Self {
@@ -109,8 +117,16 @@ impl LowDescriptors {
 
 impl Drop for LowDescriptors {
     fn drop(&mut self) {
-        for &descriptor in &self.0 {
-            // SAFETY: opened by `take`, and nobody else's since nothing of the program has run.
+        // SAFETY: opens a descriptor that nobody knows, and closes it again.
+        let nothing = unsafe {
+            let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+            let identity = identity(nothing);
+            libc::close(nothing);
+            identity
+        };
+        // A program that starts the engine by itself may have put something of its own there meanwhile.
+        for &descriptor in self.0.iter().filter(|&&descriptor| identity(descriptor) == nothing) {
+            // SAFETY: opened by `take`.
             unsafe { libc::close(descriptor) };
         }
     }

@@ -26,7 +26,7 @@ use std::time::Duration;
 pub(crate) const VARIABLE: &str = "OVERDRIVE_EXTEND";
 
 /// How much may be under the pager: addresses for this are set aside, memory only as it is used.
-const MANAGED_BYTES_MAX: u64 = 1 << 40;
+const MANAGED_BYTES_MAX: u64 = 512 << 30;
 /// About what a wake-up on another, idle processor costs in a virtual machine.
 const SPIN_US: u64 = 60;
 

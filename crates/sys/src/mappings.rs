@@ -41,7 +41,7 @@ impl Mappings {
     }
 
     /// Passes every private anonymous readable mapping of this process that reaches into `range` to `each`,
-    /// whole, in order of address.
+    /// whole, in order of address. Of one that grows meanwhile the rest may follow; nothing is passed twice.
     ///
     /// # Errors
     /// The kernel's errno.
@@ -132,7 +132,7 @@ impl Query {
 
 fn ask(maps: BorrowedFd<'_>, range: &Range<u64>, mut each: impl FnMut(Anonymous)) -> Result<(), Errno> {
     let mut buffer = [0u8; 128];
-    let mut at = range.start;
+    let (mut at, mut passed) = (range.start, 0);
     while at < range.end {
         // A longer name than any of anonymous memory is a file's.
         let (found, is_file) = match Query::next(maps, at, &mut buffer) {
@@ -148,13 +148,14 @@ fn ask(maps: BorrowedFd<'_>, range: &Range<u64>, mut each: impl FnMut(Anonymous)
         }
         let name = buffer.get(..(found.name_size as usize).saturating_sub(1)).unwrap_or_default();
         if !is_file && found.is_private_anonymous() && is_plain(name) {
+            // It may have grown, or become one with others, since the one before was looked at.
             each(Anonymous {
-                range: found.start..found.end,
+                range: found.start.max(passed)..found.end,
                 writable: found.access & WRITABLE != 0,
                 is_stack: name == STACK,
             });
         }
-        at = found.end;
+        (at, passed) = (found.end, found.end);
     }
     Ok(())
 }
@@ -162,7 +163,7 @@ fn ask(maps: BorrowedFd<'_>, range: &Range<u64>, mut each: impl FnMut(Anonymous)
 fn read(maps: BorrowedFd<'_>, range: &Range<u64>, mut each: impl FnMut(Anonymous)) -> Result<(), Errno> {
     rustix::fs::seek(maps, SeekFrom::Start(0))?;
     let mut buffer = [0u8; 8192];
-    let mut filled = 0;
+    let (mut filled, mut passed) = (0, 0);
     loop {
         let got = rustix::io::read(maps, &mut buffer[filled..])?;
         filled += got;
@@ -172,7 +173,11 @@ fn read(maps: BorrowedFd<'_>, range: &Range<u64>, mut each: impl FnMut(Anonymous
             start += length + 1;
             match mapping {
                 Some(mapping) if mapping.range.start >= range.end => return Ok(()),
-                Some(mapping) if mapping.range.end > range.start => each(mapping),
+                Some(mut mapping) if mapping.range.end > range.start.max(passed) => {
+                    mapping.range.start = mapping.range.start.max(passed);
+                    passed = mapping.range.end;
+                    each(mapping);
+                }
                 _ => {}
             }
         }

@@ -96,6 +96,7 @@ int main(void) {\n\
     if (mlockall(MCL_CURRENT) || munlockall()) return 2;\n\
     uint64_t *all = map(PAGES);\n\
     for (long page = 0; page < PAGES; page++) fill(all, page);\n\
+    for (long n = 0; n < PAGES; n++) if (!is_there(all, n * 10007 % PAGES)) return 8;\n\
     if (mlockall(MCL_CURRENT)) return 3;\n\
     for (long page = 0; page < PAGES; page++) if (!is_there(all, page)) return 4;\n\
     if (munlockall()) return 5;\n\

@@ -12,6 +12,7 @@ use crate::slots::{EMPTY_LEAST, SEGMENT_SLOTS};
 use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
 use crate::table::{State, mark_of};
+use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
 
 /// Pages read for this at a time, while enough segments are empty, when few are and when none is.
@@ -198,8 +199,9 @@ impl Engine {
             self.read_again(page, landing, load.tries, PAGE as i32);
             return false;
         }
-        if self.userfault.copy(self.frames.address(frame), content, false).is_err() {
+        if let Err(errno) = self.userfault.copy(self.frames.address(frame), content, false) {
             // An event waits to be read: later.
+            self.unmovable.frames_taken |= errno == Errno::EXIST;
             self.table.set(page, State::Stored, None);
             return false;
         }

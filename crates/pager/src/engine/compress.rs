@@ -6,6 +6,7 @@ use crate::slots::SEGMENT_SLOTS;
 use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
 use crate::table::{State, Table, mark_of};
+use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
 
 /// Pages compressed at a time: faults wait for these, or for a few times as many while room is short.
@@ -56,7 +57,8 @@ impl Engine {
             if !self.is_written(page) {
                 let Some(content) = self.pool.get(cell, &mut page_bytes) else { continue };
                 // An event waits to be read: later.
-                if self.userfault.copy(self.frames.address(frame), content, false).is_err() {
+                if let Err(errno) = self.userfault.copy(self.frames.address(frame), content, false) {
+                    self.unmovable.frames_taken |= errno == Errno::EXIST;
                     break;
                 }
                 self.wait_in_frame(page, frame);

@@ -42,8 +42,8 @@ pub(super) struct Unmovable {
     pub(super) again: Option<Instant>,
     /// Blocks of which nothing moved when it was asked for pages that a child had shared.
     pub(super) asked_for: BTreeSet<u32>,
-    /// A page was to be moved to a frame in which another stands.
-    frames_taken: bool,
+    /// A page was to be put into a frame in which another stands.
+    pub(super) frames_taken: bool,
 }
 
 /// A block on its way out, piece by piece.
@@ -187,7 +187,9 @@ impl Engine {
         let before = self.queues.resident();
         leaving.waits = !self.move_out(address, first, pages.clone(), keep);
         leaving.were_gone |= self.queues.resident() < before;
-        let came = self.sort_out(address, first, pages, keep)?;
+        // What did not come as an event waits is not known to be shared.
+        let may_ask = !leaving.waits;
+        let came = self.sort_out(address, first, pages, keep, may_ask)?;
         leaving.came.pages |= came.pages;
         leaving.came.unchanged += came.unchanged;
         leaving.came.asked |= came.asked;
@@ -337,6 +339,7 @@ impl Engine {
         first_frame: u32,
         pages: Range<u32>,
         keep: u64,
+        may_ask: bool,
     ) -> Result<Came, Errno> {
         let count = pages.len();
         let arrived = self.page_map.present(self.frames.address(first_frame), count)?;
@@ -351,7 +354,7 @@ impl Engine {
         let mut settled = None;
         for (index, page) in pages.enumerate() {
             let frame = first_frame + index as u32;
-            if arrived >> index & 1 == 1 && self.has_come(frame, address + index as u64 * PAGE)? {
+            if arrived >> index & 1 == 1 && self.has_come(frame, page, address + index as u64 * PAGE)? {
                 let resident = self.table.state(page) == State::Resident;
                 // What stood in place is what counts, whatever was believed of it (MADV_FREE keeps pages that
                 // were given up, and the program may have written to them again).
@@ -378,15 +381,17 @@ impl Engine {
                 self.forget(page);
             }
         }
-        all.asked = self.ask_for_own(address, shared & !keep);
+        all.asked = may_ask && self.ask_for_own(address, shared & !keep);
         Ok(all)
     }
 
     /// Whether what stands in a frame has come from `address`, as it has but for one case: the program locked
     /// all its memory (mlockall), and the kernel put zeroes where nothing was.
-    fn has_come(&mut self, frame: u32, address: u64) -> Result<bool, Errno> {
+    fn has_come(&mut self, frame: u32, page: u32, address: u64) -> Result<bool, Errno> {
         self.frames.note_filled(frame);
-        if self.frames.page(frame) == ZEROES[0] && self.page_map.present(address, 1)? == 1 {
+        // Of a page that is away nothing stands there that could have come.
+        let is_away = !matches!(self.table.state(page), State::Resident | State::Empty);
+        if self.frames.page(frame) == ZEROES[0] && (is_away || self.page_map.present(address, 1)? == 1) {
             self.frames.note_empty(frame);
             self.unmovable.frames_taken = true;
             return Ok(false);

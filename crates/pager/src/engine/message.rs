@@ -123,16 +123,22 @@ impl Engine {
         if let Err(errno) = self.mappings.for_each_anonymous(all, each) {
             return (Vec::new(), Err(errno));
         }
-        there.retain(|piece| match self.userfault.write_protect(piece.clone(), false) {
-            Ok(()) => self.enter(piece),
-            Err(Errno::AGAIN) => {
-                self.changes.note_unentered(piece.clone());
-                outcome = outcome.and(Err(Errno::AGAIN));
-                false
+        let mut entered = Vec::new();
+        for piece in there {
+            // Of what grew while it was listed a part may be known by now. What is entered twice would have
+            // two numbers, and its content be found under one of them only.
+            for rest in self.space.gaps(piece) {
+                match self.userfault.write_protect(rest.clone(), false) {
+                    Ok(()) if self.enter(&rest) => entered.push(rest),
+                    Err(Errno::AGAIN) => {
+                        self.changes.note_unentered(rest);
+                        outcome = outcome.and(Err(Errno::AGAIN));
+                    }
+                    _ => {}
+                }
             }
-            Err(_) => false,
-        });
-        (there, outcome)
+        }
+        (entered, outcome)
     }
 
     /// Notes which pages of a range that is registered already are there. False when there are no numbers

@@ -219,6 +219,22 @@ fn a_page_that_too_many_children_read_is_lost_to_the_last_and_counted() {
     world.settle();
 }
 
+/// Its mapping grew between two looks at it: it had two numbers then.
+#[test]
+fn what_is_listed_twice_is_entered_once() {
+    let mut world = World::new(PLAIN);
+    let (grown, before) = (BASE + 2 * BLOCK_BYTES, world.engine.space.bytes());
+    let both = [grown..grown + PAGE, grown..grown + 2 * PAGE];
+    kernel(|kernel| {
+        kernel.memories[0].mapped.extend([(grown, false), (grown + PAGE, false)]);
+    });
+    let (taken, outcome) = world.engine.adopt_gaps(&both);
+    assert_eq!((taken.len(), outcome), (2, Ok(())));
+    assert_eq!(world.engine.space.bytes(), before + 2 * PAGE);
+    let pages = world.engine.space.pages_in(&both[1]);
+    assert_eq!(pages.len(), 1, "{pages:?}");
+}
+
 /// It hung: the page had no place in the books of the child's child.
 #[test]
 fn a_child_that_forks_before_it_was_given_its_page_gives_it_to_its_own_child() {

@@ -41,6 +41,17 @@ fn come_back(queues: &mut Queues, block: u32, pages: u32, other: u32, after: u32
     arrive(queues, block, pages);
 }
 
+/// It stood in the way of all others.
+#[test]
+fn a_block_without_pages_is_in_no_list() {
+    let mut queues = Queues::new(3);
+    fill(&mut queues, 0..2);
+    take_away(&mut queues, 0);
+    queues.judge(0);
+    queues.again_later(0);
+    assert_eq!((evict(&mut queues), queues.victim()), (1, None));
+}
+
 #[test]
 fn of_what_is_not_known_the_first_in_is_the_first_out() {
     let mut queues = Queues::new(10);
