@@ -8,7 +8,7 @@ use crate::Errno;
 use crate::descriptor_limit::with_one_more;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, SeekFrom};
-use rustix::ioctl::{Ioctl, IoctlOutput, Opcode};
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 use std::ffi::c_void;
 use std::ops::Range;
 
@@ -88,8 +88,7 @@ unsafe impl Ioctl for &mut Query {
     const IS_MUTATING: bool = true;
 
     fn opcode(&self) -> Opcode {
-        const READ_WRITE: u32 = 3;
-        READ_WRITE << 30 | (size_of::<Query>() as u32) << 16 | u32::from(b'f') << 8 | 17
+        opcode::read_write::<Query>(b'f', 17)
     }
 
     fn as_ptr(&mut self) -> *mut c_void {

@@ -6,7 +6,7 @@ use crate::descriptor_limit::with_one_more;
 use crate::uffd::PAGE;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
-use rustix::ioctl::{Ioctl, IoctlOutput, Opcode};
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 use std::ffi::c_void;
 use std::ops::Range;
 
@@ -108,8 +108,7 @@ unsafe impl Ioctl for &mut ScanCall {
     const IS_MUTATING: bool = true;
 
     fn opcode(&self) -> Opcode {
-        const READ_WRITE: u32 = 3;
-        READ_WRITE << 30 | (size_of::<ScanCall>() as u32) << 16 | u32::from(b'f') << 8 | 16
+        opcode::read_write::<ScanCall>(b'f', 16)
     }
 
     fn as_ptr(&mut self) -> *mut c_void {

@@ -51,6 +51,10 @@ impl Child {
         self.table.used(self.table.len())
     }
 
+    fn staged(&self) -> Vec<u32> {
+        self.used().filter(|&page| self.table.state(page) == State::Staged).collect()
+    }
+
     /// Where a page is that it reads from the compressed tier.
     fn cell(&self, page: u32) -> Option<u32> {
         self.table.place(page).filter(|_| self.table.state(page) == State::Compressed)
@@ -181,17 +185,13 @@ impl Engine {
     /// already: while it gives memory up or moves it nothing can be put there, until that was read and done.
     fn give_staged(&mut self, child: &mut Child) -> Result<(), Errno> {
         for _ in 0..GIVING_TRIES {
-            let is_staged = |page: &u32| child.table.state(*page) == State::Staged;
-            let staged: Vec<u32> = child.used().filter(is_staged).collect();
-            if staged.into_iter().all(|page| self.give_frame(child, page) != Err(Errno::AGAIN)) {
+            if child.staged().into_iter().all(|page| self.give_frame(child, page) != Err(Errno::AGAIN)) {
                 return Ok(());
             }
             self.read_child(child)?;
             pause(GIVING_PAUSE);
         }
-        let staged: Vec<u32> =
-            child.used().filter(|&page| child.table.state(page) == State::Staged).collect();
-        for page in staged {
+        for page in child.staged() {
             child.table.set(page, State::Lost, None);
             self.note_loss(child.space.address(page).unwrap_or(0), 0, -Errno::AGAIN.raw_os_error());
         }

@@ -213,7 +213,7 @@ impl Engine {
         let block = self.queues.victim()?;
         if self.is_being_given_up(block) || self.is_fresh(block) {
             self.queues.again_later(block);
-            self.note_unmovable(0);
+            self.note_unmovable(false);
             return None;
         }
         let group = self.take_group()?;
@@ -251,7 +251,7 @@ impl Engine {
         } else {
             self.queues.again_later(leaving.block);
         }
-        self.note_unmovable(u32::from(some_left));
+        self.note_unmovable(some_left);
         some_left
     }
 
@@ -271,8 +271,8 @@ impl Engine {
         self.fresh.iter().any(|&(other, since)| other == block && since.elapsed() < FRESH)
     }
 
-    fn note_unmovable(&mut self, moved: u32) {
-        self.unmovable.in_a_row = if moved > 0 { 0 } else { self.unmovable.in_a_row + 1 };
+    fn note_unmovable(&mut self, some_left: bool) {
+        self.unmovable.in_a_row = if some_left { 0 } else { self.unmovable.in_a_row + 1 };
         self.unmovable.again = (self.unmovable.in_a_row >= UNMOVABLE_IN_A_ROW).then(|| Instant::now() + TICK);
     }
 
