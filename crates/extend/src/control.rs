@@ -28,25 +28,25 @@ pub struct HintError;
 pub struct Counters {
     /// The budget.
     pub dram_bytes: u64,
-    /// In place.
+    /// What is in place in the program, of memory under the engine.
     pub resident_bytes: u64,
-    /// Evicted, still in DRAM.
+    /// What was taken out of it and is still whole in DRAM.
     pub staged_bytes: u64,
-    /// On the SSD.
+    /// What is on the SSD.
     pub stored_bytes: u64,
-    /// To the SSD, since the start.
+    /// What was written to the SSD since the start.
     pub written_bytes: u64,
     /// Faults served since the start.
     pub faults: u64,
-    /// Of these, from the SSD.
+    /// Of these faults, those that were served from the SSD.
     pub loads: u64,
-    /// Of these, those that waited for room.
+    /// Of these faults, those that waited for room in DRAM.
     pub waits: u64,
-    /// To a failing SSD.
+    /// Pages lost to a failing SSD.
     pub lost_pages: u64,
-    /// Evicted and in DRAM compressed: what it is when it is not.
+    /// Evicted pages that are in DRAM compressed: their size before that.
     pub compressed_bytes: u64,
-    /// The DRAM that this takes.
+    /// The DRAM that the compressed pages take.
     pub compressed_dram_bytes: u64,
     /// How often writing had to wait for the day's limit.
     pub writes_paced: u64,

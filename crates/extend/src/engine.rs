@@ -22,7 +22,7 @@ use thiserror::Error;
 const SPIN: Duration = Duration::from_micros(60);
 const MEMORY_MAX: u64 = 64 << 30;
 
-/// What an engine is given.
+/// What an engine may use, and how it keeps cold pages.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
@@ -33,9 +33,9 @@ pub struct Options {
     pub dram_bytes: u64,
     /// How much of the SSD may be used, at least 1 MiB.
     pub store_bytes: u64,
-    /// The most that all regions together may have; 64 GiB unless told.
+    /// The most memory that all regions together may have; 64 GiB by default.
     pub memory_bytes_max: u64,
-    /// Whether cold pages are kept compressed in DRAM before they go to the SSD; where it pays unless told.
+    /// Whether cold pages are kept compressed in DRAM before they go to the SSD; by default where it pays.
     pub compress: Compress,
     /// Whether what is written to the SSD is encrypted, with a key that ends with the engine; not unless
     /// told.
@@ -47,7 +47,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The rest as it is mostly wanted.
+    /// These three, and the defaults for the rest.
     #[must_use]
     pub fn new(folder: impl Into<PathBuf>, dram_bytes: u64, store_bytes: u64) -> Self {
         Self {
@@ -62,13 +62,13 @@ impl Options {
     }
 }
 
-/// Why there is no engine.
+/// Why no engine was started.
 #[derive(Debug, Error)]
 pub enum StartError {
     /// The store cannot be opened.
     #[error("store in {}: {source}", folder.display())]
     Store {
-        /// Where it was to be.
+        /// Where it should have been.
         folder: PathBuf,
         /// Why not.
         source: Errno,
@@ -76,10 +76,10 @@ pub enum StartError {
     /// The kernel or the options do not allow it.
     #[error(transparent)]
     Pager(#[from] EngineError),
-    /// The key to encrypt with cannot be made, or not be kept in memory.
+    /// The key for the encryption cannot be made, or cannot be kept in locked memory.
     #[error("a key that stays in memory: {0}")]
     Key(Errno),
-    /// No thread for it.
+    /// No thread could be started for it.
     #[error("starting a thread: {0}")]
     Thread(io::Error),
 }

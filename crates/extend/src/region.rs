@@ -11,7 +11,7 @@ use thiserror::Error;
 /// What cannot be done with a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RegionError {
-    /// There is no such memory.
+    /// There is no memory of this size.
     #[error("a region of {count} values of {size} bytes: {errno}")]
     New {
         /// How many values.
@@ -26,7 +26,7 @@ pub enum RegionError {
     Pin {
         /// How much.
         bytes: u64,
-        /// ENOMEM mostly.
+        /// What the kernel said; mostly ENOMEM.
         errno: Errno,
     },
 }
@@ -73,7 +73,8 @@ impl<T: Plain> Region<T> {
         Ok(Pin { pins: Arc::clone(&self.pins), pages })
     }
 
-    /// The range is needed soon: it is read while the program goes on.
+    /// The range is needed soon: it is read while the program goes on, and leaves DRAM only after what is
+    /// there by then.
     ///
     /// # Errors
     /// Too many hints wait already.

@@ -4,11 +4,12 @@
  *
  *     cc program.c -L/usr/local/lib/overdrive -lovermem -Wl,-rpath,/usr/local/lib/overdrive
  *
- * and either is started by `overdrive extend` or starts the engine itself with overmem_start(). All private
- * anonymous memory of the process is then held within the given DRAM, whoever mapped it; what is cold lies in
- * a file without a name. Ranges are bytes; whole pages that they touch count. Functions give 0, or a negative
- * errno; all may be called from any thread. In a child made by fork no engine is running, and none
- * can be started: its memory is served by its parent's, and hints are ignored.
+ * and either is started by `overdrive extend` or starts the engine (the thread that moves pages) itself with
+ * overmem_start(). All private anonymous memory of the process is then held within the given DRAM, whoever
+ * mapped it; what is cold (not in use) lies in a file without a name. Ranges are in bytes; every page that they
+ * touch counts whole. Functions return 0, or a negative errno; all may be called from any thread. In a child
+ * made by fork no engine is running, and none can be started: its memory is served by its parent's engine, and
+ * hints are ignored.
  */
 #ifndef OVERMEM_H
 #define OVERMEM_H
@@ -74,7 +75,7 @@ int overmem_unmap(void *start, size_t bytes);
 int overmem_pin(const void *start, size_t bytes);
 int overmem_unpin(const void *start, size_t bytes);
 
-/* The range is needed soon: it is read while the program goes on, and leaves DRAM after what is
+/* The range is needed soon: it is read while the program goes on, and leaves DRAM only after the pages that are
  * there by then. -EAGAIN when too many ranges wait already. */
 int overmem_will_need(const void *start, size_t bytes);
 

@@ -34,7 +34,7 @@ overdrive extend --dram SIZE --store PATH [OPTIONS] -- PROGRAM [ARGS]...
 pub(crate) struct ExtendFlags {
     #[command(subcommand)]
     pub(crate) words: Option<ExtendWords>,
-    /// DRAM that the program's memory may take
+    /// DRAM that the program's memory may take, at least 32MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_size, required = true)]
     pub(crate) dram: Option<u64>,
     /// Where on the SSD the rest goes: a directory that exists, and at most how much of it is used [default

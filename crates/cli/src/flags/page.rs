@@ -50,7 +50,7 @@ pub(crate) struct PageFlags {
     /// The set: how much memory is accessed
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
     pub(crate) set: u64,
-    /// The DRAM that the set may take, in every backing but dram [default: half the set]
+    /// The DRAM that the set may take, at least 8MiB, in every backing but dram [default: half the set]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) dram: Option<u64>,
     /// What is behind the set; several are measured in turn

@@ -7,11 +7,13 @@ use std::fmt::Write;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rules.md");
 
 const HEAD: &str = "# The rules\n\n\
-Every rule that a host is judged by. This page is generated from the table in `crates/host/src/rules/`; a test keeps \n\
-the two the same (`OVERDRIVE_BLESS=1 cargo test -p overdrive-host catalogue` writes it anew).\n\n\
-Profile says for which use a rule counts. Risk is that of its fix: A safe, B has side effects, C only ever advised.\n\
-*Unverified* marks a claim from memory that was checked neither in source nor on a system. The effect given here is \n\
-the general one; where it can be computed, the finding has the figure of the host.\n";
+Every rule by which `overdrive audit` judges a host; `overdrive audit --explain RULE` says what one of them finds on \n\
+this host. The page is generated from the table in `crates/host/src/rules/`; a test keeps the two the same \n\
+(`OVERDRIVE_BLESS=1 cargo test -p overdrive-host --test it the_page_of_rules` writes it anew).\n\n\
+The brackets behind a rule's title say for which use of a drive it counts: storage (files and block devices), memory \n\
+(swap and memory extension) or any. The risk is the class of its fix: A is safe, B has side effects, C is only advised \n\
+and never applied. *Unverified* marks a claim from memory that was checked neither in source nor on a system. The effect \n\
+given here is the general one; where it can be computed, the finding has the figure of the host.\n";
 
 fn page() -> String {
     let mut text = HEAD.replace(" \n", "\n");

@@ -181,9 +181,10 @@ impl Reader {
     }
 
     fn finish(mut self) -> Result<SpdkPerfLine, FrontError> {
-        let missing =
-            |flag: &str, what: &str| fail(flag, format!("{what} is missing, which SPDK perf wants too"));
-        let depth = self.depth.ok_or_else(|| missing("-q", "the queue depth"))?;
+        let missing = |flag: &str, what: &str, word: &str| {
+            fail(flag, format!("{what} is missing; wanted {flag} {word}, as SPDK perf does"))
+        };
+        let depth = self.depth.ok_or_else(|| missing("-q", "the queue depth", "N"))?;
         // Until 2018 -s was what -o is now, and it stands so in guides of that time.
         let old = self.memory.filter(|&bytes| bytes >= 512 && bytes.is_multiple_of(512));
         let size = match (self.size, old) {
@@ -192,10 +193,10 @@ impl Reader {
                 self.notes.push(format!("-s {size} without -o: the I/O size, as in SPDK up to 2018"));
                 size
             }
-            (None, None) => return Err(missing("-o", "the I/O size")),
+            (None, None) => return Err(missing("-o", "the I/O size", "BYTES")),
         };
         if self.time.is_none() && self.number_ios.is_none() {
-            return Err(missing("-t", "the time"));
+            return Err(missing("-t", "the time", "SECONDS"));
         }
         if self.targets.is_empty() {
             let reason =

@@ -354,7 +354,8 @@ impl JobSpec {
         let conflict = |other, why| Err(JobError::Conflict { one: "verify", other, why });
         let once = self.access == Access::Sequential || self.random_map;
         if !once {
-            return conflict("random offsets with repeats", ": a random map visits each block once");
+            let why = "; wanted a random map, which visits each block once (--random-map; in a job file, no norandommap)";
+            return conflict("random offsets with repeats", why);
         }
         if !self.size_mix.is_empty() || self.block_align.is_some_and(|align| align < self.block_size) {
             return conflict("several block sizes or overlapping blocks", "");
