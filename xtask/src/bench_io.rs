@@ -9,15 +9,14 @@ mod fio;
 mod overdrive;
 mod process;
 pub(crate) mod scratch;
-mod stats;
 mod ticking;
 mod zram;
 
+use crate::stats::Spread;
 use anyhow::{Context, Result, bail};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use scratch::Scratch;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use stats::Spread;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
