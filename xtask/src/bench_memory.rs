@@ -109,7 +109,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot catch signals")?;
     }
     match measure(&options, &stop) {
-        Ok(bars) => Ok(judge(&bars)),
+        Ok(bars) => judge(&bars),
         Err(_) if stop.load(Ordering::Relaxed) => {
             eprintln!("bench-memory: stopped; settings are back as they were");
             Ok(ExitCode::from(130))
@@ -294,10 +294,13 @@ fn judge_cell(cell: &Cell, swap: &[Sample], side: &Side, other: &[Sample]) -> Ve
     ]
 }
 
-fn judge(bars: &[Bar]) -> ExitCode {
+fn judge(bars: &[Bar]) -> Result<ExitCode> {
+    if bars.is_empty() {
+        bail!("nothing was measured, so no bar is met");
+    }
     println!();
     bars.iter().for_each(|bar| println!("{}", bar.line()));
-    if bars.iter().all(Bar::met) { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    Ok(if bars.iter().all(Bar::met) { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 #[cfg(test)]
@@ -339,6 +342,11 @@ mod tests {
         let document = json!({ "cells": [{ "backing": "swap" }, { "backing": "extend" }] });
         let [swap, extend] = ["swap", "extend"].map(|backing| samples(&document, backing));
         assert!(judge_cell(&CELLS[0], &swap, &PAGER, &extend).iter().all(|bar| !bar.met()));
+    }
+
+    #[test]
+    fn where_nothing_was_measured_no_bar_is_met() {
+        assert!(judge(&[]).is_err());
     }
 
     fn sample(pages_per_s: f64) -> Sample {
