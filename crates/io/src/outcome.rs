@@ -71,8 +71,16 @@ pub struct TargetOutcome {
 pub struct ScheduleOutcome {
     /// How late operations were started, in nanoseconds: the queue was full, or the worker was busy.
     pub slip: Histogram,
-    /// Operations that were due within the measured time and never started.
-    pub unstarted: u64,
+    /// How long operations that were due within the measured time and never started had waited by its end, in
+    /// nanoseconds: what they would have taken in all is longer.
+    pub unstarted: Histogram,
+}
+
+impl ScheduleOutcome {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.slip.merge(&other.slip);
+        self.unstarted.merge(&other.unstarted);
+    }
 }
 
 /// The depth at which latencies kept their target.

@@ -524,8 +524,7 @@ fn add_up_targets(workers: &[WorkerOutcome], targets: usize) -> Vec<TargetOutcom
 fn add_up_schedules(workers: &[WorkerOutcome]) -> Option<ScheduleOutcome> {
     let mut sum = ScheduleOutcome::default();
     for worker in workers {
-        sum.slip.merge(worker.slip.as_ref()?);
-        sum.unstarted += worker.unstarted;
+        sum.merge(worker.schedule.as_ref()?);
     }
     (!workers.is_empty()).then_some(sum)
 }

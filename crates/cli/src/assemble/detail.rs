@@ -115,7 +115,7 @@ pub(super) fn schedule(schedule: &ScheduleOutcome) -> wire::Schedule {
         slip_mean_ns: schedule.slip.mean().unwrap_or(0.0),
         slip_p99_ns: schedule.slip.value_at(0.99).unwrap_or(0),
         slip_max_ns: schedule.slip.max().unwrap_or(0),
-        unstarted: schedule.unstarted,
+        unstarted: schedule.unstarted.count(),
     }
 }
 

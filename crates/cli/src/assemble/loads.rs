@@ -15,14 +15,6 @@ pub(crate) struct Load {
     pub(crate) judgement: Option<Judgement>,
 }
 
-/// More of the arrivals unstarted than this: the load was too much.
-const LOST_MAX: f64 = 0.01;
-
-/// Whether the target kept the rate.
-pub(crate) fn kept(outcome: &Outcome) -> bool {
-    search::lost(outcome) <= LOST_MAX
-}
-
 /// A percentile of the response times, or the bound that few samples allow, in nanoseconds.
 pub(crate) fn response_at(outcome: &Outcome, percentile: f64) -> Option<u64> {
     match search::response(outcome).estimate(percentile / 100.0) {
@@ -46,12 +38,12 @@ pub(crate) fn point(load: &Load, outcome: &Outcome, objective: Option<&Objective
         asked_write_iops: load.asked_writes,
         iops: outcome.iops(),
         elapsed_s: outcome.elapsed.as_secs_f64(),
-        unstarted: outcome.schedule.as_ref().map_or(0, |schedule| schedule.unstarted),
+        unstarted: outcome.schedule.as_ref().map_or(0, |schedule| schedule.unstarted.count()),
         response,
         value_ns: value,
         read: side(&outcome.read),
         write: side(&outcome.write),
-        kept: kept(outcome),
+        kept: search::keeps_rate(outcome),
         holds: load.judgement.map(Judgement::holds),
         why: load.judgement.and_then(in_short),
     }
