@@ -567,12 +567,16 @@ fn syncs_are_done_and_counted_apart() {
     assert_eq!((outcome.write.ios, outcome.sync.ios), (40, 10));
 }
 
+/// For so many I/Os, however slow the disk is.
+const LONG_ENOUGH: Duration = Duration::from_secs(300);
+
 #[test]
 fn durable_writes_work_on_every_engine_that_has_them() {
     let target = scratch(1 << 20);
     for sync in [SyncMode::Sync, SyncMode::DataSync] {
         let change = |job: &mut JobSpec| {
             (job.operation, job.number_ios, job.sync) = (Operation::Write, Some(20), sync);
+            job.runtime = LONG_ENOUGH;
         };
         on_every_engine("durable_writes_work", &target, change, |engine, outcome| {
             assert_eq!((outcome.write.ios, outcome.errors.len()), (20, 0), "{engine}: {outcome:?}");
