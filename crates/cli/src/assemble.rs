@@ -24,6 +24,7 @@ use overdrive_io::job as io;
 use overdrive_io::outcome::{Ended, Outcome, Tally};
 use overdrive_report::record as wire;
 use overdrive_sys::clock::Source;
+use overdrive_sys::usage::CpuShares;
 use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
 pub(crate) use topology::topology;
@@ -402,15 +403,16 @@ fn errors(outcome: &Outcome) -> Vec<wire::ErrorCount> {
 
 fn cpu_cost(cpu: overdrive_io::outcome::CpuCost, ios: u64) -> wire::Cpu {
     let ns_per_io = |seconds: f64| if ios == 0 { 0.0 } else { seconds * 1e9 / ios as f64 };
+    let percent = |part: fn(&CpuShares) -> f64| cpu.cpus.as_ref().map(|shares| part(shares) * 100.0);
     wire::Cpu {
         user_s: cpu.user_s,
         system_s: cpu.system_s,
         user_ns_per_io: ns_per_io(cpu.user_s),
         system_ns_per_io: ns_per_io(cpu.system_s),
         utilisation_percent: cpu.utilisation * 100.0,
-        host_busy_percent: Some((cpu.cpus.running + cpu.cpus.interrupts) * 100.0),
-        interrupts_percent: Some(cpu.cpus.interrupts * 100.0),
-        steal_percent: Some(cpu.cpus.stolen * 100.0),
+        host_busy_percent: percent(|shares| shares.running + shares.interrupts),
+        interrupts_percent: percent(|shares| shares.interrupts),
+        steal_percent: percent(|shares| shares.stolen),
         voluntary_switches: cpu.voluntary_switches,
         involuntary_switches: cpu.involuntary_switches,
     }

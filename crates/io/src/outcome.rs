@@ -154,8 +154,9 @@ pub struct CpuCost {
     pub involuntary_switches: u64,
     /// The workers' CPU time as a share of their elapsed time (1 = every worker busy all the time).
     pub utilisation: f64,
-    /// How the workers' CPUs spent that time, whoever used them; mean over the workers.
-    pub cpus: CpuShares,
+    /// How the workers' CPUs spent that time, whoever used them; mean over the workers. None where no worker
+    /// has a CPU of its own, or the kernel does not count for it.
+    pub cpus: Option<CpuShares>,
 }
 
 /// One slice of time.

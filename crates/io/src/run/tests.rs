@@ -586,9 +586,23 @@ fn durable_writes_work_on_every_engine_that_has_them() {
 }
 
 #[test]
+fn what_is_not_known_of_the_cpus_is_not_told_as_idle() {
+    let target = scratch(1 << 20);
+    let go = |cpus: Vec<usize>| {
+        let job = JobSpec { runtime: Duration::from_millis(100), ..job(EngineKind::Psync) };
+        let setting = Setting { cpus, ..setting() };
+        run(&job.check(1 << 20).unwrap(), std::slice::from_ref(&target), &setting, |_, _| ()).unwrap()
+    };
+    let own = overdrive_sys::affinity::allowed_cpus().unwrap()[0];
+    assert!(go(vec![own]).cpu.unwrap().cpus.is_some());
+    assert!(go(Vec::new()).cpu.unwrap().cpus.is_none(), "a worker that is not pinned has no CPU of its own");
+}
+
+#[test]
 fn trims_leave_zeroes_behind() {
     let change = |job: &mut JobSpec| {
         (job.operation, job.random_map, job.number_ios) = (Operation::Trim, true, Some(256));
+        job.runtime = LONG_ENOUGH;
     };
     let target = scratch(1 << 20);
     if overdrive_sys::file::trim_at(
