@@ -1,6 +1,6 @@
 //! One load of a search, copied into the wire types, and what is said of an objective's edge.
 
-use overdrive_base::time::three_digits;
+use overdrive_base::time::format_ns;
 use overdrive_hist::Estimate;
 use overdrive_io::outcome::Outcome;
 use overdrive_io::search::{self, Judgement, Objective};
@@ -49,15 +49,9 @@ pub(crate) fn point(load: &Load, outcome: &Outcome, objective: Option<&Objective
     }
 }
 
-/// A latency with its unit, to three digits.
+/// A latency with its unit, to three digits, as reports spell it.
 pub(crate) fn time(nanoseconds: u64) -> String {
-    let ns = nanoseconds as f64;
-    match nanoseconds {
-        0..1_000 => format!("{nanoseconds} ns"),
-        1_000..1_000_000 => format!("{} µs", three_digits(ns / 1e3)),
-        1_000_000..1_000_000_000 => format!("{} ms", three_digits(ns / 1e6)),
-        _ => format!("{} s", three_digits(ns / 1e9)),
-    }
+    format_ns(nanoseconds).replace(" us", " µs")
 }
 
 /// A few words for a table.
