@@ -197,13 +197,13 @@ pub(crate) fn fact(row: &FactRow) -> wire::Fact {
     }
 }
 
-/// SHA-256 over ids and values of the facts that do not change from run to run by themselves.
 /// A host's facts and their digest.
 pub(crate) fn host(host: &HostFacts) -> wire::Host {
     let facts: Vec<wire::Fact> = host.rows().iter().map(fact).collect();
     wire::Host { digest: digest(&facts), facts }
 }
 
+/// SHA-256 over ids and values of the facts that do not change from run to run by themselves.
 fn digest(facts: &[wire::Fact]) -> String {
     let mut hasher = Sha256::new();
     for fact in facts.iter().filter(|fact| !is_volatile(&fact.id)) {
