@@ -65,9 +65,8 @@ pub fn distribution_words(distribution: &Distribution) -> String {
 
 const SPLITS: &str = "SIZE/PERCENT:..., as in 4k/60:64k/40; sizes without a percentage share the rest";
 
-/// Reads fio's bssplit: `4k/60:64k/40`, where sizes without a percentage share what is left. What a size means
-/// is for `read_size` to
-/// say: job files and command lines have units of their own.
+/// Reads fio's bssplit: `4k/60:64k/40`, where sizes without a percentage share what is left. What a size is
+/// worth `read_size` says: job files and command lines have units of their own.
 ///
 /// # Errors
 /// [`WordError`] says what cannot be read and what was wanted.
