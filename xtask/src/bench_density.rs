@@ -157,7 +157,8 @@ fn ratio(over: &Value, under: &Value) -> String {
     }
 }
 
-/// As the study has it: how many times slower swap is than extended memory.
+/// As the study has it: how many times slower swap is than extended memory; none when no number of instances
+/// was measured on both.
 fn study(searched: &Value) -> Option<Ratio> {
     let find = |name: &str| backings(searched).iter().find(|backing| backing["name"] == name);
     compare(find("swap")?, find("extend")?)
@@ -169,7 +170,7 @@ fn held(searched: &Value, name: &str) -> f64 {
     found.and_then(|backing| backing["held"].as_f64()).unwrap_or(0.0)
 }
 
-/// The largest deviation of the rate sent from the rate asked.
+/// The largest deviation of the rate sent from the rate asked; NaN where one is not known.
 fn rate_error(records: &[&Value]) -> f64 {
     let runs = records.iter().flat_map(|record| backings(record)).flat_map(measured);
     // A run that was given up as overloaded stopped sending on purpose.
@@ -178,7 +179,7 @@ fn rate_error(records: &[&Value]) -> f64 {
         let rate = |key: &str| trial["measured"][key].as_f64().unwrap_or(f64::NAN);
         (rate("sent_per_s") / rate("asked_per_s") - 1.0).abs()
     });
-    off.fold(0.0, |most: f64, one| if one.is_nan() { one } else { most.max(one) })
+    off.fold(0.0, |most: f64, one| if most.is_nan() || one.is_nan() { f64::NAN } else { most.max(one) })
 }
 
 /// The bars, each with whether it is met.
@@ -204,10 +205,11 @@ fn bars(searched: &Value, beside: &Beside, minutes: f64) -> Vec<(String, bool)> 
     if has("dram") && has("extend") {
         bars.push(at_least("extend-instances-vs-dram", more("extend", "dram"), INSTANCES_MIN));
     }
-    if let Some(study) = study(searched) {
-        bars.push(at_least("average-swap-vs-extend", study.average, AVERAGE_MIN));
-        bars.push(at_least("p99-swap-vs-extend", study.p99, P99_MIN));
-        bars.push(at_least("peak-swap-vs-extend", study.peak, PEAK_MIN));
+    if has("swap") && has("extend") {
+        let of = |figure: fn(&Ratio) -> f64| study(searched).as_ref().map_or(f64::NAN, figure);
+        bars.push(at_least("average-swap-vs-extend", of(|study| study.average), AVERAGE_MIN));
+        bars.push(at_least("p99-swap-vs-extend", of(|study| study.p99), P99_MIN));
+        bars.push(at_least("peak-swap-vs-extend", of(|study| study.peak), PEAK_MIN));
     }
     bars.push(at_most("minutes", minutes, MINUTES_MAX));
     bars
@@ -259,5 +261,20 @@ mod tests {
         assert_eq!(found[3].0, "bar density-extend-instances-vs-dram 3.5000 >= 3.5 ok");
         assert_eq!(found[4].0, "bar density-average-swap-vs-extend 3.0000 >= 2 ok");
         assert_eq!(found[5].0, "bar density-p99-swap-vs-extend 3.0000 >= 7 short");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_short() {
+        let one = |trial: Value| json!({ "backings": [{ "trials": [trial] }] });
+        let mut unsent = trial(1, 1000.0, 10);
+        unsent["measured"]["sent_per_s"] = Value::Null;
+        assert!(rate_error(&[&one(unsent), &one(trial(1, 1000.0, 10))]).is_nan());
+        let backing = |name: &str, at| json!({ "name": name, "held": 1, "trials": [trial(at, 1000.0, 10)] });
+        let apart = json!({ "backings": [backing("swap", 2), backing("extend", 5)] });
+        let beside = Beside { ratio: 1.0, record: one(trial(1, 1000.0, 10)) };
+        let found = bars(&apart, &beside, 3.0);
+        let study = found.iter().filter(|(line, _)| line.contains("-swap-vs-extend"));
+        assert_eq!(study.clone().count(), 3);
+        assert!(study.clone().all(|(_, met)| !met), "no number of instances was measured on both");
     }
 }

@@ -9,15 +9,14 @@ mod fio;
 mod overdrive;
 mod process;
 pub(crate) mod scratch;
-mod stats;
 mod ticking;
 mod zram;
 
+use crate::stats::Spread;
 use anyhow::{Context, Result, bail};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use scratch::Scratch;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use stats::Spread;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -229,7 +228,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
     }
     println!("{fio_version} against {}", options.overdrive.display());
     match measure(&options, &stop) {
-        Ok((series, ceilings)) => Ok(judge(&series, ceilings)),
+        Ok((series, ceilings)) => judge(&series, ceilings),
         Err(_) if stop.load(Ordering::Relaxed) => {
             eprintln!("bench-io: stopped; the scratch file is gone");
             Ok(ExitCode::from(130))
@@ -406,7 +405,7 @@ fn describe(sample: &Sample) -> String {
     )
 }
 
-fn judge(all: &[Series], mut bars: Vec<Bar>) -> ExitCode {
+fn judge(all: &[Series], mut bars: Vec<Bar>) -> Result<ExitCode> {
     for series in all {
         println!();
         for line in summary(series) {
@@ -418,7 +417,10 @@ fn judge(all: &[Series], mut bars: Vec<Bar>) -> ExitCode {
     for bar in &bars {
         println!("{}", bar.line());
     }
-    if bars.iter().all(Bar::met) { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    if bars.is_empty() {
+        bail!("nothing was measured, so no bar is met");
+    }
+    Ok(if bars.iter().all(Bar::met) { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// The ratio of Overdrive's figure to fio's over the pairs.
@@ -545,7 +547,8 @@ mod tests {
         );
         let zram = Series { kind: KINDS[3], ..series };
         assert_eq!(series_bars(&zram)[0].line(), "bar zram-pvsync2-qd1-iops-vs-fio 0.990 >= 1.15 short");
-        assert_eq!(judge(&[zram], Vec::new()), ExitCode::from(1));
+        assert_eq!(judge(&[zram], Vec::new()).unwrap(), ExitCode::from(1));
+        assert!(judge(&[], Vec::new()).is_err(), "all that was asked for was left out");
     }
 
     #[test]

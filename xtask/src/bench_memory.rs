@@ -10,6 +10,7 @@ mod disk;
 mod redis;
 mod settings;
 
+use crate::stats::Spread;
 use anyhow::{Context, Result, bail};
 use cells::{CELLS, Cell};
 use serde_json::Value;
@@ -108,7 +109,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot catch signals")?;
     }
     match measure(&options, &stop) {
-        Ok(bars) => Ok(judge(&bars)),
+        Ok(bars) => judge(&bars),
         Err(_) if stop.load(Ordering::Relaxed) => {
             eprintln!("bench-memory: stopped; settings are back as they were");
             Ok(ExitCode::from(130))
@@ -245,12 +246,10 @@ fn show(name: &str, samples: &[Sample]) {
 
 /// The ratio of a figure between neighbours in time: the median of the pairs counts, and its range is shown.
 fn ratio(what: &str, swap: &[Sample], other: &[Sample], figure: impl Fn(&Sample, &Sample) -> f64) -> f64 {
-    let ratios = || swap.iter().zip(other).map(|(swap, other)| figure(swap, other));
-    let low = ratios().fold(f64::INFINITY, f64::min);
-    let high = ratios().fold(f64::NEG_INFINITY, f64::max);
-    let value = median(ratios());
-    println!("  {what:<36} {value:.2} ({low:.2} to {high:.2})");
-    value
+    let Spread { low, median, high } =
+        Spread::of(swap.iter().zip(other).map(|(swap, other)| figure(swap, other)));
+    println!("  {what:<36} {median:.2} ({low:.2} to {high:.2})");
+    median
 }
 
 fn faster(swap: &Sample, other: &Sample) -> f64 {
@@ -295,16 +294,13 @@ fn judge_cell(cell: &Cell, swap: &[Sample], side: &Side, other: &[Sample]) -> Ve
     ]
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-fn judge(bars: &[Bar]) -> ExitCode {
+fn judge(bars: &[Bar]) -> Result<ExitCode> {
+    if bars.is_empty() {
+        bail!("nothing was measured, so no bar is met");
+    }
     println!();
     bars.iter().for_each(|bar| println!("{}", bar.line()));
-    if bars.iter().all(Bar::met) { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    Ok(if bars.iter().all(Bar::met) { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 #[cfg(test)]
@@ -346,5 +342,26 @@ mod tests {
         let document = json!({ "cells": [{ "backing": "swap" }, { "backing": "extend" }] });
         let [swap, extend] = ["swap", "extend"].map(|backing| samples(&document, backing));
         assert!(judge_cell(&CELLS[0], &swap, &PAGER, &extend).iter().all(|bar| !bar.met()));
+    }
+
+    #[test]
+    fn where_nothing_was_measured_no_bar_is_met() {
+        assert!(judge(&[]).is_err());
+    }
+
+    fn sample(pages_per_s: f64) -> Sample {
+        Sample { pages_per_s, faults_per_s: 1.0, p99_9_ns: 1.0, max_ns: 1.0 }
+    }
+
+    #[test]
+    fn a_figure_that_one_run_lacks_is_short() {
+        let others = [1.3, 1.5, f64::NAN].map(sample);
+        assert!(!judge_cell(&CELLS[0], &[sample(1.0); 3], &PAGER, &others)[0].met());
+    }
+
+    #[test]
+    fn of_two_pairs_neither_counts_alone() {
+        let bars = judge_cell(&CELLS[0], &[sample(1.0); 2], &PAGER, &[1.0, 1.3].map(sample));
+        assert_eq!(bars[0].line(), "bar memory-uniform-writes-1-pages-per-s-vs-swap 1.150 >= 1.20 short");
     }
 }

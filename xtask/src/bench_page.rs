@@ -5,6 +5,7 @@
 //! control group and swap file down itself, also when it is interrupted.
 
 use crate::options;
+use crate::stats::Spread;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::process::{Command, ExitCode, Stdio};
@@ -116,9 +117,7 @@ fn bars(document: &Value) -> Result<Vec<(String, bool)>> {
     let cells = document["cells"].as_array().context("no cells")?;
     let of = |threads: u64| cells.iter().filter(move |cell| cell["threads"] == threads);
     // Neighbours in time are compared; the median of the pairs counts.
-    let mut scales: Vec<f64> = of(1).zip(of(2)).map(|(one, two)| rate(two) / rate(one)).collect();
-    scales.sort_by(f64::total_cmp);
-    let scale = *scales.get(scales.len() / 2).context("no pair of cells with one and two threads")?;
+    let scale = Spread::of(of(1).zip(of(2)).map(|(one, two)| rate(two) / rate(one))).median;
     let bar = |name: &str, value: f64, operator: &str, limit: f64, met: bool| {
         (format!("bar {name} {value:.3} {operator} {limit:.2} {}", if met { "ok" } else { "short" }), met)
     };

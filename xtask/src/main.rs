@@ -11,6 +11,7 @@ mod bench_io;
 mod bench_memory;
 mod bench_page;
 mod options;
+mod stats;
 mod test_run;
 mod tidy;
 mod vm;

@@ -61,8 +61,8 @@ pub fn parse_latency(text: &str) -> Result<Duration, DurationError> {
     }
 }
 
-/// Shows nanoseconds in the unit an engineer would use, three significant digits: `850 ns`, `7.57 us`, `1.2
-/// ms`.
+/// Shows nanoseconds in the unit an engineer would use, three significant digits: `850 ns`, `7.57 us`,
+/// `1.20 ms`.
 #[must_use]
 pub fn format_ns(nanoseconds: u64) -> String {
     let value = nanoseconds as f64;
@@ -90,7 +90,7 @@ pub fn format_duration(duration: Duration) -> String {
     }
 }
 
-/// Shows a value of at least 1 with three significant digits and no trailing zeros after the point.
+/// Shows a value of at least 1 with three significant digits: `1.20`, `34.0`, `850`.
 #[must_use]
 pub fn three_digits(value: f64) -> String {
     if value >= 99.95 {

@@ -24,6 +24,7 @@ use overdrive_io::job as io;
 use overdrive_io::outcome::{Ended, Outcome, Tally};
 use overdrive_report::record as wire;
 use overdrive_sys::clock::Source;
+use overdrive_sys::usage::CpuShares;
 use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
 pub(crate) use topology::topology;
@@ -196,13 +197,13 @@ pub(crate) fn fact(row: &FactRow) -> wire::Fact {
     }
 }
 
-/// SHA-256 over ids and values of the facts that do not change from run to run by themselves.
 /// A host's facts and their digest.
 pub(crate) fn host(host: &HostFacts) -> wire::Host {
     let facts: Vec<wire::Fact> = host.rows().iter().map(fact).collect();
     wire::Host { digest: digest(&facts), facts }
 }
 
+/// SHA-256 over ids and values of the facts that do not change from run to run by themselves.
 fn digest(facts: &[wire::Fact]) -> String {
     let mut hasher = Sha256::new();
     for fact in facts.iter().filter(|fact| !is_volatile(&fact.id)) {
@@ -402,15 +403,16 @@ fn errors(outcome: &Outcome) -> Vec<wire::ErrorCount> {
 
 fn cpu_cost(cpu: overdrive_io::outcome::CpuCost, ios: u64) -> wire::Cpu {
     let ns_per_io = |seconds: f64| if ios == 0 { 0.0 } else { seconds * 1e9 / ios as f64 };
+    let percent = |part: fn(&CpuShares) -> f64| cpu.cpus.as_ref().map(|shares| part(shares) * 100.0);
     wire::Cpu {
         user_s: cpu.user_s,
         system_s: cpu.system_s,
         user_ns_per_io: ns_per_io(cpu.user_s),
         system_ns_per_io: ns_per_io(cpu.system_s),
         utilisation_percent: cpu.utilisation * 100.0,
-        host_busy_percent: Some((cpu.cpus.running + cpu.cpus.interrupts) * 100.0),
-        interrupts_percent: Some(cpu.cpus.interrupts * 100.0),
-        steal_percent: Some(cpu.cpus.stolen * 100.0),
+        host_busy_percent: percent(|shares| shares.running + shares.interrupts),
+        interrupts_percent: percent(|shares| shares.interrupts),
+        steal_percent: percent(|shares| shares.stolen),
         voluntary_switches: cpu.voluntary_switches,
         involuntary_switches: cpu.involuntary_switches,
     }

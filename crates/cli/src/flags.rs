@@ -255,7 +255,8 @@ pub(crate) struct RunFlags {
 #[command(next_help_heading = "Blocks and their order")]
 pub(crate) struct PatternFlags {
     /// Several block sizes with their shares, such as 4k/60:64k/40
-    #[arg(long, value_name = "SIZE/PERCENT:...", value_parser = |text: &str| parse_bssplit(text).map(Split))]
+    #[arg(long, value_name = "SIZE/PERCENT:...")]
+    #[arg(value_parser = |text: &str| parse_bssplit(text, parse_size).map(Split))]
     pub(crate) bssplit: Option<Split>,
     /// What offsets are multiples of [default: the smallest block size]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]

@@ -6,7 +6,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A flag that the first signal sets; a second one of the same kind exits at once with code 130.
+/// A flag that the first signal sets; a second one, of whichever kind, exits at once with code 130.
 ///
 /// Nothing is left behind by that: a scratch file has no name, and a record is replaced in one step.
 pub(crate) fn watch() -> anyhow::Result<Arc<AtomicBool>> {

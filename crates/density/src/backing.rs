@@ -58,12 +58,6 @@ impl Backing {
         matches!(self, Backing::Swap)
     }
 
-    /// Whether what is cold lies on a drive.
-    #[must_use]
-    pub fn uses_drive(&self) -> bool {
-        !matches!(self, Backing::Dram)
-    }
-
     /// How its instances are put under the pager; none for those that share the fleet's DRAM.
     #[must_use]
     pub fn extended(&self) -> Option<&Extended> {

@@ -71,8 +71,16 @@ pub struct TargetOutcome {
 pub struct ScheduleOutcome {
     /// How late operations were started, in nanoseconds: the queue was full, or the worker was busy.
     pub slip: Histogram,
-    /// Operations that were due within the measured time and never started.
-    pub unstarted: u64,
+    /// How long operations that were due within the measured time and never started had waited by its end, in
+    /// nanoseconds: what they would have taken in all is longer.
+    pub unstarted: Histogram,
+}
+
+impl ScheduleOutcome {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.slip.merge(&other.slip);
+        self.unstarted.merge(&other.unstarted);
+    }
 }
 
 /// The depth at which latencies kept their target.
@@ -146,8 +154,9 @@ pub struct CpuCost {
     pub involuntary_switches: u64,
     /// The workers' CPU time as a share of their elapsed time (1 = every worker busy all the time).
     pub utilisation: f64,
-    /// How the workers' CPUs spent that time, whoever used them; mean over the workers.
-    pub cpus: CpuShares,
+    /// How the workers' CPUs spent that time, whoever used them; mean over the workers. None where no worker
+    /// has a CPU of its own, or the kernel does not count for it.
+    pub cpus: Option<CpuShares>,
 }
 
 /// One slice of time.

@@ -59,7 +59,7 @@ impl Outliers {
     }
 }
 
-/// Slowest first; at most `keep`.
+/// Of all workers, each of which kept its own, slowest first.
 pub(crate) fn slowest(mut outliers: Vec<Outlier>) -> Vec<Outlier> {
     outliers.sort_by_key(|outlier| (std::cmp::Reverse(outlier.latency_ns), outlier.at_ns));
     outliers

@@ -32,17 +32,6 @@ pub enum Arrivals {
 }
 
 impl Arrivals {
-    /// The same law with every rate multiplied by `factor`; a trace stays as it is.
-    #[must_use]
-    pub fn scaled(&self, factor: f64) -> Self {
-        match *self {
-            Self::Constant { per_s } => Self::Constant { per_s: per_s * factor },
-            Self::Poisson { per_s } => Self::Poisson { per_s: per_s * factor },
-            Self::Bursts { per_s, size } => Self::Bursts { per_s: per_s * factor, size },
-            Self::Trace(ref times) => Self::Trace(Arc::clone(times)),
-        }
-    }
-
     /// Arrivals a second of one worker; none for a trace.
     #[must_use]
     pub fn per_s(&self) -> Option<f64> {

@@ -524,8 +524,7 @@ fn add_up_targets(workers: &[WorkerOutcome], targets: usize) -> Vec<TargetOutcom
 fn add_up_schedules(workers: &[WorkerOutcome]) -> Option<ScheduleOutcome> {
     let mut sum = ScheduleOutcome::default();
     for worker in workers {
-        sum.slip.merge(worker.slip.as_ref()?);
-        sum.unstarted += worker.unstarted;
+        sum.merge(worker.schedule.as_ref()?);
     }
     (!workers.is_empty()).then_some(sum)
 }
@@ -564,13 +563,12 @@ fn add_up_cpu(workers: &[WorkerOutcome]) -> Option<CpuCost> {
         cost.utilisation = (cost.user_s + cost.system_s) / elapsed_s;
     }
     let shares: Vec<CpuShares> = usages.iter().filter_map(|usage| usage.cpu_shares).collect();
-    let mean =
-        |pick: fn(&CpuShares) -> f64| shares.iter().map(pick).sum::<f64>() / shares.len().max(1) as f64;
-    cost.cpus = CpuShares {
+    let mean = |pick: fn(&CpuShares) -> f64| shares.iter().map(pick).sum::<f64>() / shares.len() as f64;
+    cost.cpus = (!shares.is_empty()).then(|| CpuShares {
         running: mean(|share| share.running),
         interrupts: mean(|share| share.interrupts),
         stolen: mean(|share| share.stolen),
-    };
+    });
     Some(cost)
 }
 

@@ -63,7 +63,7 @@ impl Objective {
         if failures > 0 {
             return Judgement::Errors(failures);
         }
-        if lost(outcome) > UNSTARTED_MAX {
+        if !keeps_rate(outcome) {
             return Judgement::Rate;
         }
         let response = response(outcome);
@@ -87,9 +87,6 @@ impl Objective {
         }
     }
 }
-
-/// More than this share of the arrivals not even started: the rate was not kept.
-const UNSTARTED_MAX: f64 = 0.01;
 
 /// What a load did to an objective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,20 +123,28 @@ impl Judgement {
     }
 }
 
-/// Response times of reads and writes together; service times where nothing says when an I/O was due.
+/// Response times of reads and writes together, and what those that were never started had waited: users wait
+/// for them too. Service times where nothing says when an I/O was due.
 #[must_use]
 pub fn response(outcome: &Outcome) -> Histogram {
-    let of = |tally: &crate::outcome::Tally| tally.response.clone().unwrap_or(tally.latency.clone());
-    let mut both = of(&outcome.read);
-    both.merge(&of(&outcome.write));
-    both
+    let mut all = Histogram::new();
+    for tally in [&outcome.read, &outcome.write] {
+        all.merge(tally.response.as_ref().unwrap_or(&tally.latency));
+    }
+    if let Some(schedule) = &outcome.schedule {
+        all.merge(&schedule.unstarted);
+    }
+    all
 }
 
-/// The share of arrivals that were due and never started.
+/// More than this share of the arrivals not even started: the rate was not kept.
+const UNSTARTED_MAX: f64 = 0.01;
+
+/// Whether a load was started at the rate at which it was due.
 #[must_use]
-pub fn lost(outcome: &Outcome) -> f64 {
-    let unstarted = outcome.schedule.as_ref().map_or(0, |schedule| schedule.unstarted);
-    unstarted as f64 / (outcome.ios() + unstarted).max(1) as f64
+pub fn keeps_rate(outcome: &Outcome) -> bool {
+    let unstarted = outcome.schedule.as_ref().map_or(0, |schedule| schedule.unstarted.count());
+    unstarted as f64 <= UNSTARTED_MAX * (outcome.ios() + unstarted) as f64
 }
 
 /// The highest rate that holds, by bisection between one that holds and one that does not.

@@ -11,7 +11,7 @@ use crate::engine::{Completion, Engine, Grants};
 use crate::iolog::{Recorder, Sink};
 use crate::job::{Content, Direction, Job};
 use crate::live::Live;
-use crate::outcome::{DepthFound, Ended, ErrorCount, Slice, Tally};
+use crate::outcome::{DepthFound, Ended, ErrorCount, ScheduleOutcome, Slice, Tally};
 use crate::outliers::{Outlier, Outliers};
 use crate::pattern::{Io, Pattern};
 use crate::verify::{Verified, Verify};
@@ -76,10 +76,7 @@ pub(crate) struct WorkerOutcome {
     pub(crate) short_ios: u64,
     pub(crate) series: Vec<Slice>,
     pub(crate) outliers: Vec<Outlier>,
-    /// How late operations on a schedule were started.
-    pub(crate) slip: Option<Histogram>,
-    /// Operations that were due within the measured time and never started.
-    pub(crate) unstarted: u64,
+    pub(crate) schedule: Option<ScheduleOutcome>,
     pub(crate) verified: Option<Verified>,
     pub(crate) depth_found: Option<DepthFound>,
     pub(crate) usage: Option<Usage>,
@@ -173,7 +170,6 @@ struct Pump<E> {
     /// Whether the checker or whoever watches hears of each operation.
     told: bool,
     number: u32,
-    unstarted: u64,
     finished: u64,
     /// Bytes by what the operations did.
     moved_bytes: [u64; Direction::COUNT],
@@ -237,7 +233,6 @@ impl<E: Engine> Pump<E> {
             live: assignment.progress.live.clone(),
             checker,
             number: assignment.number,
-            unstarted: 0,
             finished: 0,
             moved_bytes: [0; Direction::COUNT],
             submit_at_once: job.batch.submit.map_or((depth as usize).div_ceil(8), |count| count as usize),
@@ -445,18 +440,18 @@ impl<E: Engine> Pump<E> {
         self.drain();
     }
 
-    /// Counts what was due before `end` and never started, however it ended. A job that has had all it asked
-    /// for owes nothing more.
+    /// Counts what was due before `end` and never started, with its wait until then, however it ended. A job
+    /// that has had all it asked for owes nothing more.
     fn count_unstarted(&mut self, end: u64) {
         if self.pattern.owes_sync() {
             // That arrival's write was started.
             self.due.advance();
         }
-        while let Due::Scheduled { next: Some(next), .. } = self.due
-            && next < end
+        while let Due::Scheduled { next: Some(next), outcome, .. } = &mut self.due
+            && *next < end
             && !self.over
         {
-            self.unstarted += 1;
+            outcome.unstarted.record(self.engine.ns_between(*next, end));
             self.due.advance();
         }
     }
@@ -505,8 +500,8 @@ impl<E: Engine> Pump<E> {
                 self.tell(tick, now, latency_ns, io);
             }
             let tally = &mut self.tallies[io.direction as usize];
-            if let Due::Scheduled { slip, .. } = &mut self.due {
-                slip.record(self.engine.ns_between(intended, tick));
+            if let Due::Scheduled { outcome, .. } = &mut self.due {
+                outcome.slip.record(self.engine.ns_between(intended, tick));
                 if let Some(response) = &mut tally.response {
                     response.record(self.engine.ns_between(intended, now));
                 }
@@ -541,11 +536,10 @@ impl<E: Engine> Pump<E> {
             short_ios: self.short_ios,
             series: self.series,
             outliers: self.outliers.into_kept(),
-            slip: match self.due {
-                Due::Scheduled { slip, .. } => Some(slip),
+            schedule: match self.due {
+                Due::Scheduled { outcome, .. } => Some(outcome),
                 Due::AtOnce | Due::Think { .. } => None,
             },
-            unstarted: self.unstarted,
             verified: self.checker.filter(|checker| checker.reads).map(|checker| checker.verified),
             usage,
             grants: self.engine.grants(),

@@ -7,6 +7,7 @@
 //! got through. Medians are compared: another process on that CPU moves the mean.
 
 use super::{backings, density, measured};
+use crate::stats::Spread;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -49,8 +50,7 @@ pub(super) fn measure(binary: &str) -> Result<Beside> {
         );
         ratios.push(open_ns / closed.median_ns);
     }
-    ratios.sort_by(f64::total_cmp);
-    Ok(Beside { ratio: ratios[REPEATS / 2], record: last })
+    Ok(Beside { ratio: Spread::of(ratios.into_iter()).median, record: last })
 }
 
 /// The last CPU that this process may use: the first one has most of the interrupts.

@@ -1,6 +1,7 @@
 //! What needs no drive: the ring's own ceiling, and how two workers on two CPUs compare with one.
 
-use super::{Bar, Demand, process, stats::Spread};
+use super::{Bar, Demand, process};
+use crate::stats::Spread;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;

@@ -1,8 +1,9 @@
 //! What the disk itself gives where swap and the pager are measured, and how far they are from it: printed,
 //! held to nothing. What is asked for beyond it no engine can give here.
 
-use super::{Options, SIDES, Sample, median};
+use super::{Options, SIDES, Sample};
 use crate::bench_io::scratch::Scratch;
+use crate::stats::Spread;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -36,7 +37,7 @@ pub(super) fn distance(options: &Options, cells: &BTreeMap<u32, (&str, [Vec<Samp
             alone.p99_9_ns / 1e3,
             alone.max_ns / 1e3
         );
-        let middle = |side: &[Sample], figure: fn(&Sample) -> f64| median(side.iter().map(figure));
+        let middle = |side: &[Sample], figure: fn(&Sample) -> f64| Spread::of(side.iter().map(figure)).median;
         let swap = middle(&sides[0], |sample| sample.faults_per_s);
         println!("    beside as many pages written {even:>8.0}, so at most {:.2} x swap", even / swap);
         for (side, samples) in SIDES.iter().zip(sides) {

@@ -4,7 +4,8 @@
 //! The loop is open: a request counts from when it was due, so that a stall is felt by all that were due
 //! in it.
 
-use super::{Bar, Options, SIDES, median};
+use super::{Bar, Options, SIDES};
+use crate::stats::Spread;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -73,7 +74,7 @@ pub(super) fn measure(options: &Options, stop: &AtomicBool) -> Result<Vec<Bar>> 
     }
     let [swap, extend, ahead] = &sides;
     let ratio = |other: &[Latency], figure: fn(&Latency) -> f64| {
-        median(swap.iter().zip(other).map(|(swap, other)| figure(swap) / figure(other)))
+        Spread::of(swap.iter().zip(other).map(|(swap, other)| figure(swap) / figure(other))).median
     };
     let (mean, p99) = (|latency: &Latency| latency.mean_us, |latency: &Latency| latency.p99_us);
     let bar =

@@ -1,8 +1,8 @@
 //! The parts of an outcome that only some workloads have, copied into the wire types.
 
 use super::direction;
-use overdrive_io::job::words::steady_state_words;
-use overdrive_io::job::{Advice, Direction, Distribution, JobSpec, SyncMode, Zone};
+use overdrive_io::job::words::{distribution_words, steady_state_words};
+use overdrive_io::job::{Advice, Direction, Distribution, JobSpec, SyncMode};
 use overdrive_io::outcome::{DepthFound, Outcome, ScheduleOutcome};
 use overdrive_io::pace::Arrivals;
 use overdrive_io::steady::SteadyOutcome;
@@ -25,7 +25,8 @@ pub(super) fn job(spec: &JobSpec) -> Option<wire::JobDetail> {
         io_size_bytes: spec.io_size,
         number_ios: spec.number_ios,
         stride_bytes: positive(spec.stride),
-        distribution: distribution(&spec.distribution),
+        distribution: (spec.distribution != Distribution::Uniform)
+            .then(|| distribution_words(&spec.distribution)),
         random_percent: Some(spec.random_percent).filter(|&percent| percent < 100),
         random_map: spec.random_map.then_some(true),
         arrivals: spec.arrivals.as_ref().map(|arrivals| arrivals.name().to_owned()),
@@ -96,26 +97,12 @@ pub(super) fn operation(direction: Direction) -> wire::Operation {
     }
 }
 
-/// A distribution as fio spells it; none for the uniform one.
-fn distribution(distribution: &Distribution) -> Option<String> {
-    Some(match distribution {
-        Distribution::Uniform => return None,
-        Distribution::Zipf { theta } => format!("zipf:{theta}"),
-        Distribution::Pareto { h } => format!("pareto:{h}"),
-        Distribution::Normal { deviation_percent } => format!("normal:{deviation_percent}"),
-        Distribution::Zoned(zones) => {
-            let zone = |zone: &Zone| format!("{}/{}", zone.access_percent, zone.size_percent);
-            format!("zoned:{}", zones.iter().map(zone).collect::<Vec<String>>().join(":"))
-        }
-    })
-}
-
 pub(super) fn schedule(schedule: &ScheduleOutcome) -> wire::Schedule {
     wire::Schedule {
         slip_mean_ns: schedule.slip.mean().unwrap_or(0.0),
         slip_p99_ns: schedule.slip.value_at(0.99).unwrap_or(0),
         slip_max_ns: schedule.slip.max().unwrap_or(0),
-        unstarted: schedule.unstarted,
+        unstarted: schedule.unstarted.count(),
     }
 }
 

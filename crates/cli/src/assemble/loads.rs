@@ -1,6 +1,6 @@
 //! One load of a search, copied into the wire types, and what is said of an objective's edge.
 
-use overdrive_base::time::three_digits;
+use overdrive_base::time::format_ns;
 use overdrive_hist::Estimate;
 use overdrive_io::outcome::Outcome;
 use overdrive_io::search::{self, Judgement, Objective};
@@ -13,14 +13,6 @@ pub(crate) struct Load {
     /// How many of them write, for a surface.
     pub(crate) asked_writes: Option<f64>,
     pub(crate) judgement: Option<Judgement>,
-}
-
-/// More of the arrivals unstarted than this: the load was too much.
-const LOST_MAX: f64 = 0.01;
-
-/// Whether the target kept the rate.
-pub(crate) fn kept(outcome: &Outcome) -> bool {
-    search::lost(outcome) <= LOST_MAX
 }
 
 /// A percentile of the response times, or the bound that few samples allow, in nanoseconds.
@@ -46,26 +38,20 @@ pub(crate) fn point(load: &Load, outcome: &Outcome, objective: Option<&Objective
         asked_write_iops: load.asked_writes,
         iops: outcome.iops(),
         elapsed_s: outcome.elapsed.as_secs_f64(),
-        unstarted: outcome.schedule.as_ref().map_or(0, |schedule| schedule.unstarted),
+        unstarted: outcome.schedule.as_ref().map_or(0, |schedule| schedule.unstarted.count()),
         response,
         value_ns: value,
         read: side(&outcome.read),
         write: side(&outcome.write),
-        kept: kept(outcome),
+        kept: search::keeps_rate(outcome),
         holds: load.judgement.map(Judgement::holds),
         why: load.judgement.and_then(in_short),
     }
 }
 
-/// A latency with its unit, to three digits.
+/// A latency with its unit, to three digits, as reports spell it.
 pub(crate) fn time(nanoseconds: u64) -> String {
-    let ns = nanoseconds as f64;
-    match nanoseconds {
-        0..1_000 => format!("{nanoseconds} ns"),
-        1_000..1_000_000 => format!("{} µs", three_digits(ns / 1e3)),
-        1_000_000..1_000_000_000 => format!("{} ms", three_digits(ns / 1e6)),
-        _ => format!("{} s", three_digits(ns / 1e9)),
-    }
+    format_ns(nanoseconds).replace(" us", " µs")
 }
 
 /// A few words for a table.

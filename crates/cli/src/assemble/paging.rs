@@ -1,6 +1,5 @@
 //! A paging run copied into the wire types.
 
-use super::{digest, fact};
 use crate::cmd::page::{Cell, Plan};
 use overdrive_host::facts::HostFacts;
 use overdrive_paging::outcome::{KernelCounts, Latencies};
@@ -82,7 +81,6 @@ pub(crate) fn paging_record(
     status: wire::Status,
     took: Duration,
 ) -> wire::Record {
-    let facts: Vec<wire::Fact> = host.rows().iter().map(fact).collect();
     let now = jiff::Timestamp::now();
     let started = now.checked_sub(jiff::SignedDuration::try_from(took).unwrap_or_default()).unwrap_or(now);
     wire::Record {
@@ -105,7 +103,7 @@ pub(crate) fn paging_record(
             disk: None,
             layers: Vec::new(),
         },
-        host: wire::Host { digest: digest(&facts), facts },
+        host: super::host(host),
         findings: Vec::new(),
         topology: None,
         search: None,

@@ -45,10 +45,7 @@ pub(crate) fn density(flags: &DensityFlags) -> Result<Ending> {
     leftovers::sweep_before_run()?.tell();
     let plan = plan::plan(flags)?;
     let is_new = flags.out.as_ref().is_some_and(|folder| !folder.exists());
-    if let Some(folder) = &flags.out {
-        std::fs::create_dir_all(folder)
-            .map_err(|error| Refused(format!("--out {}: {error}; wanted a directory", folder.display())))?;
-    }
+    flags.out.as_deref().map(output::result_folder).transpose()?;
     let started = Instant::now();
     let mut notes = plan.notes.clone();
     let (backings, failure) = measure(&plan, &stop, &mut notes);

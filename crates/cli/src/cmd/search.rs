@@ -13,7 +13,7 @@ use anyhow::Result;
 use overdrive_io::job::{JobSpec, Operation};
 use overdrive_io::outcome::{Ended, Outcome};
 use overdrive_io::run::{Setting, run as run_job};
-use overdrive_io::search::{Judgement, Objective, RateSearch, knee, next_load};
+use overdrive_io::search::{Judgement, Objective, RateSearch, keeps_rate, knee, next_load};
 use overdrive_io::target::Target;
 use overdrive_report::record as wire;
 use std::time::Duration;
@@ -201,7 +201,7 @@ impl Search<'_> {
                 self.reason = "It ended before the surface was whole.".to_owned();
                 break;
             }
-            if !loads::kept(&outcome) {
+            if !keeps_rate(&outcome) {
                 too_much.push((row, column));
             }
             self.keep(&Load { asked: read + write, asked_writes: Some(write), judgement: None }, &outcome);

@@ -51,6 +51,18 @@ fn leftovers(marker: &str) -> Vec<String> {
 }
 
 #[test]
+fn a_folder_that_takes_no_file_is_refused_before_anything_is_measured() {
+    if !has_redis("density::a_folder_that_takes_no_file_is_refused_before_anything_is_measured") {
+        return;
+    }
+    // Nobody makes a file there, not even root.
+    let (code, text, error) =
+        run(&[&QUICK[..], &["--instances", "1", "--records", "1000", "--out", "/proc"]].concat());
+    assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{error}");
+    assert!(error.contains("--out /proc: cannot write there"), "{error}");
+}
+
+#[test]
 fn one_number_is_measured_and_its_figures_add_up() {
     if !has_redis("density::one_number_is_measured_and_its_figures_add_up") {
         return;

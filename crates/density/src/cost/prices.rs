@@ -39,14 +39,6 @@ pub enum ListError {
     /// Not TOML of this form.
     #[error("{0}")]
     Form(String),
-    /// A size that is none.
-    #[error("drive.{key}: {error}")]
-    Size {
-        /// Which key.
-        key: &'static str,
-        /// What is wrong with it.
-        error: overdrive_base::size::SizeError,
-    },
     /// A price nobody can ask.
     #[error(transparent)]
     Impossible(#[from] CostError),
@@ -119,7 +111,7 @@ impl PriceList {
     /// When it is not of the form of [`EXAMPLE`], or a price is impossible.
     pub fn parse(text: &str) -> Result<Self, ListError> {
         let list: Self = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             ListError::Form(format!("line {line}: {}", error.message()))
         })?;
         list.prices().check()?;
@@ -156,7 +148,8 @@ mod tests {
         let of = |text: &str| PriceList::parse(text).unwrap_err().to_string();
         assert!(of("date = \"x\"\ncurrency = 5\n").starts_with("line 2: "), "{}", of("date = 1"));
         assert!(of(&EXAMPLE.replace("per_gib = 6.0", "per_gib = -6.0")).contains("price of DRAM per GiB -6"));
-        assert!(of(&EXAMPLE.replace("per_gib = 1.5", "pergib = 1.5")).contains("pergib"));
+        let misspelt = of(&EXAMPLE.replace("per_gib = 1.5", "pergib = 1.5"));
+        assert!(misspelt.starts_with("line 10: ") && misspelt.contains("pergib"), "{misspelt}");
         assert!(of(&EXAMPLE.replace("a_other = 9000", "a_other = -1")).contains("server.a_other -1"));
         assert!(of("").contains("date"));
         // One alone would make that server dearer by what the other has as well.

@@ -4,6 +4,7 @@ use super::{Access, Advice, Distribution, Operation, SizeShare, SyncMode, Zone};
 use crate::steady::{Figure, Limit, SteadyState, Test};
 use overdrive_base::size::parse_size;
 use overdrive_base::time::parse_duration;
+use std::fmt::Display;
 use thiserror::Error;
 
 /// A value that cannot be read.
@@ -47,17 +48,36 @@ pub fn parse_distribution(text: &str) -> Result<Distribution, WordError> {
     })
 }
 
+/// A distribution as [`parse_distribution`] reads it.
+#[must_use]
+pub fn distribution_words(distribution: &Distribution) -> String {
+    match distribution {
+        Distribution::Uniform => "random".to_owned(),
+        Distribution::Zipf { theta } => format!("zipf:{theta}"),
+        Distribution::Pareto { h } => format!("pareto:{h}"),
+        Distribution::Normal { deviation_percent } => format!("normal:{deviation_percent}"),
+        Distribution::Zoned(zones) => {
+            let zone = |zone: &Zone| format!("{}/{}", zone.access_percent, zone.size_percent);
+            format!("zoned:{}", zones.iter().map(zone).collect::<Vec<String>>().join(":"))
+        }
+    }
+}
+
 const SPLITS: &str = "SIZE/PERCENT:..., as in 4k/60:64k/40; sizes without a percentage share the rest";
 
-/// Reads fio's bssplit: `4k/60:64k/40`, where sizes without a percentage share what is left.
+/// Reads fio's bssplit: `4k/60:64k/40`, where sizes without a percentage share what is left. What a size is
+/// worth `read_size` says: job files and command lines have units of their own.
 ///
 /// # Errors
 /// [`WordError`] says what cannot be read and what was wanted.
-pub fn parse_bssplit(text: &str) -> Result<Vec<SizeShare>, WordError> {
+pub fn parse_bssplit<E: Display>(
+    text: &str,
+    read_size: impl Fn(&str) -> Result<u64, E>,
+) -> Result<Vec<SizeShare>, WordError> {
     let fail = |reason: String| WordError { text: text.to_owned(), reason, wanted: SPLITS };
     let part = |part: &str| {
         let (size, percent) = part.split_once('/').unwrap_or((part, ""));
-        let bytes = parse_size(size).map_err(|error| fail(error.to_string()))?;
+        let bytes = read_size(size).map_err(|error| fail(error.to_string()))?;
         let percent = match percent {
             "" => None,
             text => Some(text.parse::<u8>().map_err(|_| fail(format!("'{text}' is not a percentage")))?),
@@ -248,6 +268,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn split(text: &str) -> Result<Vec<SizeShare>, WordError> {
+        parse_bssplit(text, parse_size)
+    }
+
     #[test]
     fn reads_distributions() {
         assert_eq!(parse_distribution("random"), Ok(Distribution::Uniform));
@@ -267,17 +291,11 @@ mod tests {
     #[test]
     fn reads_splits() {
         let share = |bytes, percent| SizeShare { bytes, percent };
-        assert_eq!(parse_bssplit("4k/60:64k/40"), Ok(vec![share(4096, 60), share(65536, 40)]));
-        assert_eq!(
-            parse_bssplit("4k/50:8k/:16k"),
-            Ok(vec![share(4096, 50), share(8192, 25), share(16384, 25)])
-        );
-        assert_eq!(
-            parse_bssplit("4k:8k:16k").unwrap().iter().map(|s| u32::from(s.percent)).sum::<u32>(),
-            100
-        );
+        assert_eq!(split("4k/60:64k/40"), Ok(vec![share(4096, 60), share(65536, 40)]));
+        assert_eq!(split("4k/50:8k/:16k"), Ok(vec![share(4096, 50), share(8192, 25), share(16384, 25)]));
+        assert_eq!(split("4k:8k:16k").unwrap().iter().map(|s| u32::from(s.percent)).sum::<u32>(), 100);
         for text in ["", "4k/x", "4k/60:8k/60", "x/50"] {
-            assert!(parse_bssplit(text).is_err(), "{text}");
+            assert!(split(text).is_err(), "{text}");
         }
     }
 
@@ -332,7 +350,7 @@ mod tests {
         #[test]
         fn parsing_never_panics(text in ".*") {
             let _ = (parse_buffer_pattern(&text), parse_buffer_pattern(&format!("0x{text}")));
-            let _ = (parse_distribution(&text), parse_distribution(&format!("zoned:{text}")), parse_bssplit(&text));
+            let _ = (parse_distribution(&text), parse_distribution(&format!("zoned:{text}")), split(&text));
         }
     }
 }

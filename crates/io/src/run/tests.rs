@@ -315,7 +315,7 @@ fn an_open_loop_keeps_its_rate_to_a_thousandth() {
             });
             assert!((outcome.iops() / per_s - 1.0).abs() < error, "{arrivals:?}: {}", outcome.iops());
             let schedule = outcome.schedule.unwrap();
-            assert_eq!((schedule.unstarted, schedule.slip.max()), (0, Some(0)), "{arrivals:?}");
+            assert_eq!((schedule.unstarted.count(), schedule.slip.max()), (0, Some(0)), "{arrivals:?}");
             assert_eq!(outcome.read.response.unwrap().max(), outcome.read.latency.max());
         }
     }
@@ -339,7 +339,7 @@ fn a_stall_shows_whole_in_response_time_and_hardly_in_service_time() {
     let longest = response.max().unwrap();
     assert!((99_900_000..=100_200_000).contains(&longest), "{longest}");
     let schedule = outcome.schedule.as_ref().unwrap();
-    assert!(schedule.slip.max().unwrap() > 90_000_000 && schedule.unstarted == 0, "{schedule:?}");
+    assert!(schedule.slip.max().unwrap() > 90_000_000 && schedule.unstarted.count() == 0, "{schedule:?}");
     assert!((outcome.iops() / 10_000.0 - 1.0).abs() < 0.001, "nothing was left out: {}", outcome.iops());
 }
 
@@ -352,7 +352,7 @@ fn syncs_take_no_arrivals_from_the_writes() {
     assert!((outcome.iops() / 1_000.0 - 1.0).abs() < 0.01, "{}", outcome.iops());
     let syncs = outcome.sync.ios as f64 / outcome.write.ios as f64;
     assert!((syncs - 1.5).abs() < 0.01, "{syncs} syncs for each write");
-    assert_eq!(outcome.schedule.unwrap().unstarted, 0);
+    assert_eq!(outcome.schedule.unwrap().unstarted.count(), 0);
     let response = outcome.sync.response.unwrap();
     assert!(response.max() < Some(1_000_000), "from when its write was due: {response:?}");
 }
@@ -366,7 +366,7 @@ fn arrivals_a_device_cannot_serve_are_counted_and_not_forgotten() {
     });
     assert!((outcome.iops() / 12_500.0 - 1.0).abs() < 0.01, "{}", outcome.iops());
     // The warm-up of 50 ms has its backlog too.
-    let unstarted = outcome.schedule.unwrap().unstarted;
+    let unstarted = outcome.schedule.unwrap().unstarted.count();
     assert!((7_000..8_800).contains(&unstarted), "{unstarted}");
 }
 
@@ -400,7 +400,7 @@ fn an_overload_that_is_stopped_tells_what_it_never_started() {
     })
     .unwrap();
     assert_eq!(outcome.ended, Ended::Stopped);
-    let (done, unstarted) = (outcome.ios() as f64, outcome.schedule.unwrap().unstarted as f64);
+    let (done, unstarted) = (outcome.ios() as f64, outcome.schedule.unwrap().unstarted.count() as f64);
     assert!((0.3..0.6).contains(&(unstarted / (done + unstarted))), "{done} done, {unstarted} not started");
 }
 
@@ -567,12 +567,16 @@ fn syncs_are_done_and_counted_apart() {
     assert_eq!((outcome.write.ios, outcome.sync.ios), (40, 10));
 }
 
+/// For so many I/Os, however slow the disk is.
+const LONG_ENOUGH: Duration = Duration::from_secs(300);
+
 #[test]
 fn durable_writes_work_on_every_engine_that_has_them() {
     let target = scratch(1 << 20);
     for sync in [SyncMode::Sync, SyncMode::DataSync] {
         let change = |job: &mut JobSpec| {
             (job.operation, job.number_ios, job.sync) = (Operation::Write, Some(20), sync);
+            job.runtime = LONG_ENOUGH;
         };
         on_every_engine("durable_writes_work", &target, change, |engine, outcome| {
             assert_eq!((outcome.write.ios, outcome.errors.len()), (20, 0), "{engine}: {outcome:?}");
@@ -582,9 +586,23 @@ fn durable_writes_work_on_every_engine_that_has_them() {
 }
 
 #[test]
+fn what_is_not_known_of_the_cpus_is_not_told_as_idle() {
+    let target = scratch(1 << 20);
+    let go = |cpus: Vec<usize>| {
+        let job = JobSpec { runtime: Duration::from_millis(100), ..job(EngineKind::Psync) };
+        let setting = Setting { cpus, ..setting() };
+        run(&job.check(1 << 20).unwrap(), std::slice::from_ref(&target), &setting, |_, _| ()).unwrap()
+    };
+    let own = overdrive_sys::affinity::allowed_cpus().unwrap()[0];
+    assert!(go(vec![own]).cpu.unwrap().cpus.is_some());
+    assert!(go(Vec::new()).cpu.unwrap().cpus.is_none(), "a worker that is not pinned has no CPU of its own");
+}
+
+#[test]
 fn trims_leave_zeroes_behind() {
     let change = |job: &mut JobSpec| {
         (job.operation, job.random_map, job.number_ios) = (Operation::Trim, true, Some(256));
+        job.runtime = LONG_ENOUGH;
     };
     let target = scratch(1 << 20);
     if overdrive_sys::file::trim_at(

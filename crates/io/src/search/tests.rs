@@ -110,6 +110,19 @@ fn a_short_queue_is_told_from_a_slow_target() {
 }
 
 #[test]
+fn arrivals_that_a_stall_at_the_end_keeps_from_starting_have_waited() {
+    let mut device = server(10_000);
+    device.stall = Some((994_500_000, 30_000_000));
+    let outcome = measure(&device, Some(Arrivals::Constant { per_s: 10_000.0 }), 1, 1);
+    assert!(keeps_rate(&outcome));
+    // 55 of 10,000 wait up to 5.5 ms and more: 99 % are answered in time, 99.9 % are not.
+    let judge = |text: &str| text.parse::<Objective>().unwrap().judge(&outcome);
+    assert!(judge("p99=200us").holds());
+    let late = judge("p99.9=200us");
+    assert!(matches!(late, Judgement::Waiting { value_ns: 4_000_000.., service_ns: ..=11_000 }), "{late:?}");
+}
+
+#[test]
 fn errors_and_few_samples_are_no_success() {
     let objective: Objective = "p99.99=1s".parse().unwrap();
     let arrivals = || Some(Arrivals::Constant { per_s: 100.0 });

@@ -2,8 +2,8 @@
 
 use super::Assignment;
 use crate::engine::Engine;
+use crate::outcome::ScheduleOutcome;
 use crate::pace::{Schedule, Think};
-use overdrive_hist::Histogram;
 use std::time::Duration;
 
 /// When the next operation is due.
@@ -13,7 +13,13 @@ pub(super) enum Due {
     /// After a pause every so many operations.
     Think { think: Think, left: u32, paused_until: u64 },
     /// On a schedule that began at a tick; the next arrival's tick, if there is one.
-    Scheduled { schedule: Schedule, origin: u64, ticks_per_ns: f64, next: Option<u64>, slip: Histogram },
+    Scheduled {
+        schedule: Schedule,
+        origin: u64,
+        ticks_per_ns: f64,
+        next: Option<u64>,
+        outcome: ScheduleOutcome,
+    },
 }
 
 pub(super) fn due<E: Engine>(assignment: &Assignment<'_>, engine: &E) -> Due {
@@ -28,7 +34,7 @@ pub(super) fn due<E: Engine>(assignment: &Assignment<'_>, engine: &E) -> Due {
             origin: 0,
             ticks_per_ns: engine.ticks(Duration::from_secs(1)) as f64 / 1e9,
             next: None,
-            slip: Histogram::new(),
+            outcome: ScheduleOutcome::default(),
         },
         (None, Some(think)) => Due::Think { think, left: think.every, paused_until: 0 },
         (None, None) => Due::AtOnce,

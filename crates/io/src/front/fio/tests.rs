@@ -97,6 +97,10 @@ fn values_are_read_as_fio_reads_them() {
         assert_eq!(sizes, [read, write, trim], "bs={bs}");
     }
     assert_eq!(spec("bs=4k\nkb_base=1000").block_size, 4000, "sizes above it too");
+    let share = |bytes| SizeShare { bytes, percent: 50 };
+    let split = |text: &str| spec(text).size_mix;
+    assert_eq!(split("bssplit=4kb/50:8k/50"), [share(4096), share(8192)], "as in bs");
+    assert_eq!(split("kb_base=1000\nbssplit=4kib/50:8k/50"), [share(4096), share(8000)]);
     assert_eq!(spec("steadystate=iops:1%").steady, None, "fio's default of 0 looks for none");
     let steady = spec("steadystate=iops:1%\nss_dur=20").steady.unwrap();
     assert_eq!(steady.duration, Duration::from_secs(20));

@@ -2,8 +2,8 @@
 
 use crate::engine::EngineKind;
 use crate::front::{Extent, Plan, Section};
-use crate::job::words::{rw_word, steady_state_words};
-use crate::job::{Access, Advice, Distribution, NO_TIME_LIMIT, Operation, SyncMode, Zone};
+use crate::job::words::{distribution_words, rw_word, steady_state_words};
+use crate::job::{Access, Advice, Distribution, NO_TIME_LIMIT, Operation, SyncMode};
 use crate::pace::Arrivals;
 use crate::verify::Verify;
 use std::fmt::{Display, Write};
@@ -69,7 +69,7 @@ pub fn options_of(section: &Section) -> Vec<(String, String)> {
     options.put_some("number_ios", spec.number_ios);
     options.put_some("loops", spec.passes.filter(|&passes| passes > 1));
     if spec.access == Access::Random {
-        options.put_if("random_distribution", &distribution(&spec.distribution), {
+        options.put_if("random_distribution", &distribution_words(&spec.distribution), {
             spec.distribution != Distribution::Uniform
         });
         options.put_if("percentage_random", &spec.random_percent, spec.random_percent < 100);
@@ -241,18 +241,4 @@ fn time(time: Duration) -> String {
 
 fn escaped(name: &str) -> String {
     if name.contains("traddr") { name.to_owned() } else { name.replace(':', "\\:") }
-}
-
-/// A distribution as fio spells it.
-fn distribution(distribution: &Distribution) -> String {
-    match distribution {
-        Distribution::Uniform => "random".to_owned(),
-        Distribution::Zipf { theta } => format!("zipf:{theta}"),
-        Distribution::Pareto { h } => format!("pareto:{h}"),
-        Distribution::Normal { deviation_percent } => format!("normal:{deviation_percent}"),
-        Distribution::Zoned(zones) => {
-            let zone = |zone: &Zone| format!("{}/{}", zone.access_percent, zone.size_percent);
-            format!("zoned:{}", zones.iter().map(zone).collect::<Vec<String>>().join(":"))
-        }
-    }
 }

@@ -87,7 +87,8 @@ impl Draft {
         if text.contains(',') {
             return Err(format!("'{text}': one split for reads and another for writes is not done here"));
         }
-        self.spec.size_mix = parse_bssplit(text).map_err(|error| error.to_string())?;
+        self.spec.size_mix = parse_bssplit(text, |size| values::size(size, self.decimal))
+            .map_err(|error| error.to_string())?;
         Ok(())
     }
 

@@ -5,15 +5,15 @@ use std::fmt;
 
 /// Where a handful of figures lies.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Spread {
-    pub(super) low: f64,
-    pub(super) median: f64,
-    pub(super) high: f64,
+pub(crate) struct Spread {
+    pub(crate) low: f64,
+    pub(crate) median: f64,
+    pub(crate) high: f64,
 }
 
 impl Spread {
     /// The spread of `values`; all NaN when there are none or one is NaN.
-    pub(super) fn of(values: impl Iterator<Item = f64>) -> Self {
+    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
         if values.is_empty() || values.iter().any(|value| value.is_nan()) {
