@@ -537,7 +537,7 @@ impl<E: Engine> Pump<E> {
             series: self.series,
             outliers: self.outliers.into_kept(),
             schedule: match self.due {
-                Due::Scheduled { outcome, .. } => Some(outcome),
+                Due::Scheduled { outcome, .. } => Some(*outcome),
                 Due::AtOnce | Due::Think { .. } => None,
             },
             verified: self.checker.filter(|checker| checker.reads).map(|checker| checker.verified),

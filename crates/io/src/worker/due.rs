@@ -18,7 +18,7 @@ pub(super) enum Due {
         origin: u64,
         ticks_per_ns: f64,
         next: Option<u64>,
-        outcome: ScheduleOutcome,
+        outcome: Box<ScheduleOutcome>,
     },
 }
 
@@ -34,7 +34,7 @@ pub(super) fn due<E: Engine>(assignment: &Assignment<'_>, engine: &E) -> Due {
             origin: 0,
             ticks_per_ns: engine.ticks(Duration::from_secs(1)) as f64 / 1e9,
             next: None,
-            outcome: ScheduleOutcome::default(),
+            outcome: Box::default(),
         },
         (None, Some(think)) => Due::Think { think, left: think.every, paused_until: 0 },
         (None, None) => Due::AtOnce,
