@@ -71,6 +71,9 @@ struct Scope {
     tight: bool,
     /// How many children may read one page; what others miss is lost to them. 0 for as many as there are.
     holds: u16,
+    /// Whether the store may come to give back other data than was written. Pages are lost then, as they are
+    /// where reads fail too often.
+    losses: bool,
 }
 
 const PLAIN: Scope = Scope {
@@ -93,7 +96,15 @@ const PLAIN: Scope = Scope {
     parts: false,
     tight: false,
     holds: 0,
+    losses: false,
 };
+
+impl Scope {
+    /// Whether pages of this process may be lost.
+    fn may_lose(&self, number: usize) -> bool {
+        self.losses || self.holds > 0 && number > 0
+    }
+}
 
 /// Tries every order of steps, shortest first, until `states` different states were seen or there are no
 /// more.
@@ -406,7 +417,7 @@ fn long_walks() {
         let scope = Scope {
             pages: 1 + rng.below(5),
             threads: 1 + rng.below(3) as usize,
-            failures: rng.below(4) as u32,
+            failures: rng.below(4) as u32 * if seed % 7 == 6 { 10 } else { 1 },
             remove: rng.below(2) == 0,
             free: rng.below(2) == 0,
             unmap: rng.below(2) == 0,
@@ -423,6 +434,7 @@ fn long_walks() {
             parts: seed % 3 == 0,
             tight: seed % 3 == 2,
             holds: u16::from(seed % 9 == 5),
+            losses: seed % 7 == 6,
         };
         // A thread's block does not move.
         let scope = Scope { words: scope.words && !scope.remap, ..scope };
