@@ -22,6 +22,7 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::thread::ThreadId;
 use thiserror::Error;
 
 mod command;
@@ -159,9 +160,11 @@ pub fn may_lock(bytes: u64) -> bool {
 
 /// An io_uring with `slots` operations of up to `slot_bytes` bytes on one file.
 pub struct Ring {
-    // The descriptor goes first: once it is closed the kernel starts no further operation in the arena.
+    // The descriptor goes before the arena: once it is closed the kernel starts no further operation there.
     fd: OwnedFd,
     registered_fd: Option<u32>,
+    /// Whose table of rings has it under that number.
+    thread: ThreadId,
     file: i32,
     _file: File,
     registered_file: bool,
@@ -214,6 +217,7 @@ impl Ring {
         let passthrough = options.namespace.map(|namespace| Passthrough::new(&file, namespace, slots));
         let mut ring = Self {
             registered_fd: None,
+            thread: std::thread::current().id(),
             file: file.as_raw_fd(),
             _file: file,
             registered_file: false,
@@ -527,6 +531,15 @@ impl Drop for Ring {
             // returned is the only safe answer; a run drains its ring, so this is for failed ones.
             std::mem::forget(self.arena.take());
         }
+        // Else the ring lives on, with its queues and the buffers that are pinned for it, until the thread that
+        // made it ends. In another one's table the same number may be another ring's.
+        if let Some(index) = self.registered_fd.filter(|_| self.thread == std::thread::current().id()) {
+            let mut update = io_uring_rsrc_update::default();
+            update.offset = index;
+            let (what, update) = (IoringRegisterOp::UnregisterRingFds, (&raw mut update).cast());
+            // SAFETY: the structure is valid for the call, which only reads it.
+            let _ = unsafe { io_uring_register(&self.fd, what, update, 1) };
+        }
     }
 }
 
@@ -618,6 +631,17 @@ mod tests {
     fn ring_with(test: &str, file: File, slots: u32, options: RingOptions) -> Option<Ring> {
         let refused = |error: RingError| skip(&format!("ring::tests::{test}"), &error.to_string());
         Ring::new(file, slots, 4096, options).map_err(refused).ok()
+    }
+
+    #[test]
+    fn a_thread_may_have_one_ring_after_the_other() {
+        const NAME: &str = "a_thread_may_have_one_ring_after_the_other";
+        let has_it = |ring: &Ring| ring.grants().granted.iter().any(|name| name.contains("ring descriptor"));
+        let Some(first) = ring(NAME, temporary(&[]), 1).map(|ring| has_it(&ring)) else { return };
+        // More than there are places in the thread's table.
+        for _ in 0..20 {
+            assert_eq!(ring(NAME, temporary(&[]), 1).map(|ring| has_it(&ring)), Some(first));
+        }
     }
 
     #[test]
