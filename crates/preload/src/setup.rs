@@ -131,6 +131,8 @@ impl Setup {
 
     /// Builds the engine and starts its thread.
     pub(crate) fn start(self) -> Result<(), String> {
+        // The one of the standard library looks into the environment, which may be away by then.
+        std::panic::set_hook(Box::new(|defect| say(&format!("overdrive extend: {defect}\n"))));
         ground::note_first_thread();
         // As long as this thread opens descriptors: those of the others have tables of their own by then.
         let _low = ground::LowDescriptors::take();
@@ -269,10 +271,13 @@ impl Drop for ProgramEndsWithEngine {
     }
 }
 
-/// Says something on standard error, unless that would have to be waited for: whoever reads it may wait for
-/// the very thread that calls this.
 fn tell(notice: &Notice) {
-    let line = format!("overdrive extend: process {}: {notice}\n", std::process::id());
+    say(&format!("overdrive extend: process {}: {notice}\n", std::process::id()));
+}
+
+/// Says a line on standard error, unless that would have to be waited for: whoever reads it may wait for the
+/// very thread that calls this.
+fn say(line: &str) {
     let mut look = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
     // SAFETY: one structure is passed, and the bytes are valid for the call. A pipe that is ready takes a
     // line of less than PIPE_BUF bytes without waiting.
@@ -303,9 +308,7 @@ fn serve(mut engine: Engine, places: &Places, started: &AtomicBool) {
     let forever = AtomicBool::new(false);
     let outcome = engine.serve(&forever);
     // Without the engine the program would wait for ever, or read zeroes where its data was: it is stopped.
-    let line = format!("overdrive extend: the engine failed ({outcome:?}); the program is stopped\n");
-    // SAFETY: the bytes are valid for the call.
-    unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+    say(&format!("overdrive extend: the engine failed ({outcome:?}); the program is stopped\n"));
 }
 
 /// Why no file can be made for the pages, with the remedy where it is known. The directory of a run is for
