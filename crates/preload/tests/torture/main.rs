@@ -13,6 +13,7 @@ mod worker;
 use memory::{Area, PAGE, check};
 use overdrive_pager::stats::Stat;
 use std::ffi::OsStr;
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -34,26 +35,24 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 /// This program again, in a role, with the library. `None` where the kernel does not permit it.
 fn start(name: &str, role: &str, dir: &Path, more: &str) -> Option<Child> {
-    start_with(name, role, dir, more, &[])
+    command(name, role, dir, more).map(|mut command| command.spawn().unwrap())
 }
 
-fn start_with(name: &str, role: &str, dir: &Path, more: &str, settings: &[(&str, &str)]) -> Option<Child> {
+fn command(name: &str, role: &str, dir: &Path, more: &str) -> Option<Command> {
     if !has_userfault(name) {
         return None;
     }
     let setup = format!("budget={BUDGET},store_bytes={},dir={}{more}", 1u64 << 30, dir.display());
-    let child = Command::new(std::env::current_exe().unwrap())
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["--exact", "role", "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
         .env(DIR, dir)
         .env("LD_PRELOAD", library())
         .env("OVERDRIVE_EXTEND", setup)
-        .envs(settings.iter().copied())
         // Its own sums are not part of ours; a panic is told on standard error.
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    Some(child)
+        .stdout(std::process::Stdio::null());
+    Some(command)
 }
 
 /// How it ended. A program that hangs is shown and stopped.
@@ -173,6 +172,23 @@ fn a_program_without_its_engine_is_stopped_and_leaves_nothing() {
     assert_eq!(left, [std::ffi::OsString::from(format!("{pid}.stats"))], "the store has no name");
 }
 
+/// Its last line would have been waited for: it went on without an engine, and its threads hung.
+#[test]
+fn a_program_without_its_engine_is_stopped_when_nobody_reads_what_it_says() {
+    let dir = scratch();
+    let name = "a_program_without_its_engine_is_stopped_when_nobody_reads_what_it_says";
+    let Some(mut command) = command(name, "failing", dir.path(), ",compress=off,fail=1:0:0:0:500") else {
+        return;
+    };
+    let (_reader, mut full) = UnixStream::pair().unwrap();
+    full.set_nonblocking(true).unwrap();
+    while full.write(&[0; 4096]).is_ok() {}
+    full.set_nonblocking(false).unwrap();
+    let child = command.stderr(std::os::fd::OwnedFd::from(full)).spawn().unwrap();
+    let status = wait(child, Duration::from_secs(120));
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL), "{status}");
+}
+
 /// The kernel spares such a process its own SIGKILL: it went on, and read zeroes.
 #[test]
 fn the_first_process_of_a_pid_namespace_is_stopped_without_its_engine_too() {
@@ -248,6 +264,16 @@ fn children_of_any_thread_end_with_the_program_and_see_no_zeroes() {
     assert!(wrong.is_err(), "{wrong:?}");
 }
 
+/// Of each the engine keeps tables: it had no addresses left for those of the 29th, and the program was ended.
+#[test]
+fn many_children_of_a_program_with_many_addresses_are_served() {
+    let dir = scratch();
+    let name = "many_children_of_a_program_with_many_addresses_are_served";
+    let Some(child) = start(name, "crowd", dir.path(), "") else { return };
+    let status = wait(child, Duration::from_secs(120));
+    assert!(status.success(), "{status}");
+}
+
 #[test]
 fn any_thread_may_make_the_process_another_program() {
     let dir = scratch();
@@ -267,7 +293,8 @@ fn threads_that_end_are_told_of_whatever_was_pressed_out() {
     let tunables = ("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
     for compress in ["off", "auto"] {
         let more = format!(",compress={compress}");
-        let Some(child) = start_with(name, "ends", dir.path(), &more, &[tunables]) else { return };
+        let Some(mut command) = command(name, "ends", dir.path(), &more) else { return };
+        let child = command.env(tunables.0, tunables.1).spawn().unwrap();
         let status = wait(child, Duration::from_secs(120));
         assert!(status.success(), "{compress}: {status}");
     }
@@ -284,6 +311,7 @@ fn role() {
         Ok("closing") => close_all_and_check(),
         Ok("pieces") => fill_in_pieces(),
         Ok("orphans") => leave_orphans(),
+        Ok("crowd") => have_many_children(),
         Ok("dropped") => give_up_and_go_on(),
         Ok("ends") => end_threads(),
         Ok("exec") => become_another_program_by_a_thread(),
@@ -408,6 +436,39 @@ fn give_up_and_go_on() {
 fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// Sixty children at a time of a program that has 64 GiB of addresses and uses few of them.
+fn have_many_children() {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: new memory where the kernel likes, which nobody touches.
+    let addresses = unsafe { libc::mmap(std::ptr::null_mut(), 64 << 30, access, flags, -1, 0) };
+    assert_ne!(addresses, libc::MAP_FAILED);
+    let mut area = Area::new(BUDGET as usize / PAGE);
+    (0..area.len()).for_each(|page| area.write(page, page as u64 + 1));
+    std::thread::sleep(Duration::from_millis(500));
+    let children: Vec<libc::pid_t> = (0..60)
+        .map(|_| {
+            // SAFETY: the child only waits for its end.
+            let child = unsafe { libc::fork() };
+            while child == 0 {
+                // SAFETY: as above.
+                unsafe { libc::pause() };
+            }
+            assert!(child > 0, "{}", std::io::Error::last_os_error());
+            child
+        })
+        .collect();
+    area.check_all().unwrap();
+    for child in children {
+        // SAFETY: a child of this process, which nobody else asks about.
+        let ended = unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0)
+        };
+        assert_eq!(ended, child);
+    }
 }
 
 /// A thread makes a child, which makes another, and ends. Then the program is killed while both read memory that is
