@@ -407,6 +407,27 @@ fn a_go_ends_where_an_event_waits_to_be_read() {
 }
 
 #[test]
+fn what_is_said_to_be_cold_is_looked_at_a_little_at_a_time() {
+    let mut world = World::new(Scope { pages: 9, ..PLAIN });
+    world.engine.limits = Limits { budget: 64, total: 64, soft: 1, reserve: 1, compressed: 0 };
+    for address in world.programs[0].wants.keys().copied().collect::<Vec<_>>() {
+        world.take(&Step::Touch(0, 0, address, Some(1)));
+        [Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
+    }
+    let hints = world.engine.hints();
+    assert!(hints.cold(0..u64::MAX) && hints.cold(BASE..BASE + PAGE));
+    let mut left = || {
+        world.engine.take_hints();
+        hints.left()
+    };
+    // Two of the five blocks at a time.
+    assert_eq!(left(), [BASE + 2 * BLOCK_BYTES..u64::MAX, BASE..BASE + PAGE]);
+    assert_eq!(left(), [BASE + 4 * BLOCK_BYTES..u64::MAX, BASE..BASE + PAGE]);
+    assert_eq!(left(), []);
+    world.settle();
+}
+
+#[test]
 fn long_walks() {
     let number = |name: &str, otherwise: u64| -> u64 {
         std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
