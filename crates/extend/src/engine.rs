@@ -128,6 +128,7 @@ impl Engine {
             seal,
             store_faults: None,
             writes_per_day_bytes: options.writes_per_day_bytes,
+            taken_over: None,
             notify: None,
         })?;
         let control = Control::new(pager.stats(), pager.hints());

@@ -160,6 +160,7 @@ impl Setup {
             seal: if self.encrypt { Some(seal()?) } else { None },
             store_faults: self.store_faults,
             writes_per_day_bytes: self.writes_per_day_bytes,
+            taken_over: Some(&fork::TAKEN_OVER),
             notify: Some(tell),
         };
         let mut engine = Engine::new(config).map_err(|error| error.to_string())?;
@@ -177,7 +178,7 @@ impl Setup {
         // After the agent, whose stack it must leave alone.
         start_thread("overmem", move |started| serve(engine, &places, started))?;
         // Once and for all, so not before nothing can fail any more.
-        fork::end_children_with(Arc::clone(&stats));
+        fork::end_children_with_engine();
         api::note_running(stats, hints);
         Ok(())
     }

@@ -13,7 +13,8 @@ mod worker;
 use memory::{Area, PAGE, check};
 use overdrive_pager::stats::Stat;
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -252,16 +253,30 @@ fn children_of_any_thread_end_with_the_program_and_see_no_zeroes() {
     let Some(child) = start(name, "orphans", dir.path(), "") else { return };
     let status = wait(child, Duration::from_secs(120));
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL), "{status}");
-    for note in ["child", "grandchild"] {
-        let pid = std::fs::read_to_string(dir.path().join(note)).unwrap();
-        let end = Instant::now() + Duration::from_secs(60);
-        while runs(&pid) {
-            assert!(Instant::now() < end, "the {note} lives on");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
+    ["child", "grandchild"].iter().for_each(|note| assert_ends(&dir.path().join(note)));
     let wrong = std::fs::read_to_string(dir.path().join("wrong"));
     assert!(wrong.is_err(), "{wrong:?}");
+}
+
+/// A process ends whose number is in this note.
+fn assert_ends(note: &Path) {
+    let pid = std::fs::read_to_string(note).unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    while runs(&pid) {
+        assert!(Instant::now() < end, "{} lives on", note.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A fork waits for locks of the C library. It was taken for one from before, and lived on.
+#[test]
+fn a_child_ends_with_the_program_when_memory_was_taken_over_while_the_fork_waited() {
+    let dir = scratch();
+    let name = "a_child_ends_with_the_program_when_memory_was_taken_over_while_the_fork_waited";
+    let Some(child) = start(name, "slow fork", dir.path(), "") else { return };
+    let status = wait(child, Duration::from_secs(120));
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL), "{status}");
+    assert_ends(&dir.path().join("child"));
 }
 
 /// Of each the engine keeps tables: it had no addresses left for those of the 29th, and the program was ended.
@@ -312,6 +327,7 @@ fn role() {
         Ok("pieces") => fill_in_pieces(),
         Ok("orphans") => leave_orphans(),
         Ok("crowd") => have_many_children(),
+        Ok("slow fork") => fork_slowly(),
         Ok("dropped") => give_up_and_go_on(),
         Ok("ends") => end_threads(),
         Ok("exec") => become_another_program_by_a_thread(),
@@ -436,6 +452,46 @@ fn give_up_and_go_on() {
 fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// Memory comes while a thread forks, which waits for one that flushes all files into a pipe that is full.
+fn fork_slowly() {
+    let note = PathBuf::from(std::env::var_os(DIR).unwrap()).join("child");
+    let (mut reader, mut writer) = UnixStream::pair().unwrap();
+    writer.set_nonblocking(true).unwrap();
+    while writer.write(&[0; 4096]).is_ok() {}
+    writer.set_nonblocking(false).unwrap();
+    // SAFETY: a file of the C library's on an open descriptor, with a byte that is yet to be written.
+    unsafe { libc::fputc(1, libc::fdopen(writer.as_raw_fd(), c"w".as_ptr())) };
+    std::thread::spawn(|| {
+        // SAFETY: flushes that file, and holds the list of all while it waits.
+        unsafe { libc::fflush(std::ptr::null_mut()) }
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    let of_child = note.clone();
+    let forks = std::thread::spawn(move || {
+        // SAFETY: the child writes its number down and waits for its end.
+        if unsafe { libc::fork() } == 0 {
+            std::fs::write(of_child, std::process::id().to_string()).unwrap();
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        }
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    let mut area = Area::new(2 * BUDGET as usize / PAGE);
+    (0..area.len()).for_each(|page| area.write(page, page as u64 + 1));
+    assert!(!note.exists(), "the fork did not wait");
+    reader.set_nonblocking(true).unwrap();
+    while !forks.is_finished() {
+        // What is not there yet is read the next time.
+        let _ = reader.read(&mut [0; 4096]);
+    }
+    while std::fs::read_to_string(&note).unwrap_or_default().is_empty() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // SAFETY: ends this process.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
 /// Sixty children at a time of a program that has 64 GiB of addresses and uses few of them.
