@@ -1,7 +1,7 @@
 //! What `overdrive extend` asks for, and building the engine from it.
 
 use crate::{api, fork, ground};
-use overdrive_pager::engine::{Config, Engine, Notice, StoreFaults};
+use overdrive_pager::engine::{Config, Engine, Notice, StoreFaults, in_plain_words};
 use overdrive_pager::pool::Compress;
 use overdrive_pager::seal::Seal;
 use overdrive_pager::stats::Stats;
@@ -307,9 +307,9 @@ fn serve(mut engine: Engine, places: &Places, started: &AtomicBool) {
     engine.watch_process(&ground::own_ranges());
     started.store(true, Ordering::Release);
     let forever = AtomicBool::new(false);
-    let outcome = engine.serve(&forever);
+    let why = engine.serve(&forever).map_or_else(in_plain_words, |()| "it ended".to_owned());
     // Without the engine the program would wait for ever, or read zeroes where its data was: it is stopped.
-    say(&format!("overdrive extend: the engine failed ({outcome:?}); the program is stopped\n"));
+    say(&format!("overdrive extend: the engine failed ({why}); the program is stopped\n"));
 }
 
 /// Why no file can be made for the pages, with the remedy where it is known. The directory of a run is for

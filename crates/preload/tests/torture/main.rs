@@ -162,15 +162,19 @@ fn a_store_that_takes_nothing_leaves_the_program_running() {
 
 #[test]
 fn a_program_without_its_engine_is_stopped_and_leaves_nothing() {
-    let dir = scratch();
     let name = "a_program_without_its_engine_is_stopped_and_leaves_nothing";
-    let Some(child) = start(name, "failing", dir.path(), ",compress=off,fail=1:0:0:0:500") else { return };
-    let pid = child.id();
-    let status = wait(child, Duration::from_secs(120));
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL), "{status}");
-    let left: Vec<_> =
-        std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, [std::ffi::OsString::from(format!("{pid}.stats"))], "the store has no name");
+    for (role, reads) in [("failing", 500), ("failing abroad", 5000)] {
+        let dir = scratch();
+        let more = format!(",compress=off,fail=1:0:0:0:{reads}");
+        let Some(child) = start(name, role, dir.path(), &more) else { return };
+        let pid = child.id();
+        let status = wait(child, Duration::from_secs(120));
+        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+        assert_eq!(signal, Some(libc::SIGKILL), "{role}: {status}");
+        let left: Vec<_> =
+            std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, [std::ffi::OsString::from(format!("{pid}.stats"))], "the store has no name");
+    }
 }
 
 /// Its last line would have been waited for: it went on without an engine, and its threads hung.
@@ -322,6 +326,7 @@ fn role() {
         Ok("torture") => torture(THREADS, worker::Worker::step),
         Ok("movers") => torture(MOVERS, worker::Worker::move_about),
         Ok("failing") => assert_eq!(fill_and_check().1, [0; 0]),
+        Ok("failing abroad") => fail_abroad(),
         Ok("lost") => lose(),
         Ok("closing") => close_all_and_check(),
         Ok("pieces") => fill_in_pieces(),
@@ -387,6 +392,21 @@ fn fill_and_check() -> (Area, Vec<usize>) {
     }
     let lost = (0..area.len()).filter(|&page| !readable[page]).collect();
     (area, lost)
+}
+
+/// In a program with a locale the C library looks into its environment, which is large and has to go, for the
+/// words of an error: an engine that asks it for these waits for itself.
+fn fail_abroad() {
+    // SAFETY: nothing else runs that looks at either.
+    unsafe {
+        libc::setlocale(libc::LC_ALL, c"C.UTF-8".as_ptr());
+        (0..6000).for_each(|number| std::env::set_var(format!("ABROAD_{number}"), "x".repeat(200)));
+    }
+    let mut area = Area::new(4 * BUDGET as usize / PAGE);
+    (0..area.len()).for_each(|page| area.write(page, page as u64 + 1));
+    loop {
+        area.check_all().unwrap();
+    }
 }
 
 /// Twice the budget, of which every eighth page can only be read: the others, in pieces of seven, can go.
