@@ -333,11 +333,10 @@ impl Engine {
         let userfault = userfault_that_moves()?;
         let groups = (limits.total as u32).div_ceil(BLOCK_PAGES).max(4 * RELEASE_GROUPS);
         let (io, slots) = store_for(config.store, config.parts, config.store_bytes, config.seal.is_some())?;
-        let page_map = PageMap::open().map_err(failed("/proc/self/pagemap"))?;
-        let mappings = Mappings::open().map_err(failed("/proc/self/maps"))?;
+        let (page_map, mappings) = open_maps()?;
         let pool = Pool::new(limits.budget, config.compress).map_err(failed("compressed tier"))?;
         // Nothing may fail after this: the unmapping of what is registered waits for who reads the messages.
-        let frames = frames_for(groups, &userfault)?;
+        let frames = Frames::new((groups * BLOCK_PAGES) as usize, &userfault).map_err(failed("staging"))?;
         Ok(Self {
             page_map,
             mappings,
@@ -565,14 +564,14 @@ fn store_for(
     Ok((io, slots))
 }
 
+fn open_maps() -> Result<(PageMap, Mappings), EngineError> {
+    let page_map = PageMap::open().map_err(failed("/proc/self/pagemap"))?;
+    Ok((page_map, Mappings::open().map_err(failed("/proc/self/maps"))?))
+}
+
 fn userfault_that_moves() -> Result<Userfault, EngineError> {
     let userfault = Userfault::new()?;
     if userfault.offers().moves { Ok(userfault) } else { Err(EngineError::NoMove) }
-}
-
-fn frames_for(groups: u32, userfault: &Userfault) -> Result<Frames, EngineError> {
-    let frames = Frames::new((groups * BLOCK_PAGES) as usize, userfault);
-    frames.map_err(failed("staging area"))
 }
 
 /// How many segments fit a store of so many bytes.

@@ -23,8 +23,8 @@ const HIGH: libc::c_int = 700;
 static ENDS_CHILDREN: AtomicBool = AtomicBool::new(false);
 /// Whether this process is a child: the counters are not there for it, nor is the engine.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
-/// Whether memory was ever put under the pager; in a child, whether it was before the fork. The engine sets it
-/// first: who looked only before the fork would miss what is taken over while that waits for a lock.
+/// Whether memory was ever put under the pager; in a child, whether it was before the fork. The engine sets
+/// it first: who looked only before the fork would miss what is taken over while that waits for a lock.
 pub(crate) static TAKEN_OVER: AtomicBool = AtomicBool::new(false);
 /// The timer slack of who has our death signal, and the one that processes have, in nanoseconds.
 const BOUND_SLACK: libc::c_int = 50_001;

@@ -159,8 +159,8 @@ impl PageMap {
 }
 
 /// The process with most anonymous memory in DRAM among the children of this process's first thread, and
-/// how many pages that is. Of very many only the first hundreds are looked at. None when there are no children
-/// or the kernel does not list them.
+/// how many pages that is. Of very many only the first hundreds are looked at. None when there are no
+/// children or the kernel does not list them.
 #[must_use]
 pub fn largest_child() -> Option<(u32, u64)> {
     let process = rustix::process::getpid();

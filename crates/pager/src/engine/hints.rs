@@ -179,7 +179,7 @@ impl Engine {
     fn cool(&mut self, range: &Range<u64>, blocks: &mut u32) -> u64 {
         for pages in self.space.pages_in(range) {
             for block in pages.start / BLOCK_PAGES..pages.end.div_ceil(BLOCK_PAGES) {
-                // Of the others nothing can go, and to write of them in the tables would make memory of these.
+                // Of the others nothing can go, and what is written of them would make memory of the tables.
                 if self.queues.resident_in(block) == 0 {
                     continue;
                 }

@@ -528,9 +528,11 @@ fn have_many_children() {
         .map(|_| {
             // SAFETY: the child only waits for its end.
             let child = unsafe { libc::fork() };
-            while child == 0 {
-                // SAFETY: as above.
-                unsafe { libc::pause() };
+            if child == 0 {
+                loop {
+                    // SAFETY: as above.
+                    unsafe { libc::pause() };
+                }
             }
             assert!(child > 0, "{}", std::io::Error::last_os_error());
             child
