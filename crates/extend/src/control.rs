@@ -1,6 +1,7 @@
 //! What a program may ask of an engine that runs: the same for regions of Rust programs and for `overmem.h`.
 
 use overdrive_pager::engine::Hints;
+use overdrive_pager::ranges::without;
 use overdrive_pager::stats::{Stat, Stats};
 use overdrive_sys::uffd::PAGE;
 use overdrive_sys::{Errno, pageable, signals};
@@ -67,13 +68,15 @@ impl Control {
         Self { stats, hints, wanted: OnceLock::new() }
     }
 
-    /// Brings the pages of a range in and keeps them there until [`unpin`].
+    /// Brings the pages of a range in and keeps them there until [`unpin`]. What of it is among `pinned` is
+    /// not locked twice, and counts once.
     ///
     /// # Errors
     /// ENOMEM when more than half of the budget would be locked, RLIMIT_MEMLOCK does not allow it, or a
     /// part is not mapped.
-    pub fn pin(&self, range: &Range<u64>) -> Result<(), Errno> {
-        let locked = pageable::locked_bytes().saturating_add(range.end - range.start);
+    pub fn pin(&self, range: &Range<u64>, pinned: &[Range<u64>]) -> Result<(), Errno> {
+        let more: u64 = without(range.clone(), pinned).iter().map(|piece| piece.end - piece.start).sum();
+        let locked = pageable::locked_bytes().saturating_add(more);
         if locked > self.stats.get(Stat::BudgetBytes) / 2 {
             return Err(Errno::NOMEM);
         }

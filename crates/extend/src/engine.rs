@@ -37,9 +37,8 @@ pub struct Options {
     pub memory_bytes_max: u64,
     /// Whether cold pages are kept compressed in DRAM before they go to the SSD; by default where it pays.
     pub compress: Compress,
-    /// Whether what is written to the SSD is encrypted, with a key that ends with the engine; not unless
-    /// told.
-    /// The key lies in locked memory: two pages of it.
+    /// Whether what is written to the SSD is encrypted, with a key that ends with the engine and lies in
+    /// locked memory (two pages of it); not unless told.
     pub encrypt: bool,
     /// The most that is written to the SSD in any 24 hours, at least 1 GiB; what needs more waits. No limit
     /// unless told.
@@ -129,6 +128,7 @@ impl Engine {
             seal,
             store_faults: None,
             writes_per_day_bytes: options.writes_per_day_bytes,
+            taken_over: None,
             notify: None,
         })?;
         let control = Control::new(pager.stats(), pager.hints());

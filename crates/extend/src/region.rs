@@ -2,6 +2,7 @@
 
 use crate::control::{HintError, pages_of, unpin};
 use crate::engine::{Engine, Running};
+use overdrive_pager::ranges::without;
 use overdrive_sys::Errno;
 use overdrive_sys::pageable::{Pageable, Plain};
 use std::ops::{Deref, DerefMut, Range};
@@ -66,7 +67,8 @@ impl<T: Plain> Region<T> {
         let pages = self.pages(range);
         let bytes = pages.end - pages.start;
         let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
-        self.engine.control.pin(&pages).map_err(|errno| RegionError::Pin { bytes, errno })?;
+        let pinned = pins.as_deref().unwrap_or_default();
+        self.engine.control.pin(&pages, pinned).map_err(|errno| RegionError::Pin { bytes, errno })?;
         if let Some(pins) = pins.as_mut() {
             pins.push(pages.clone());
         }
@@ -144,37 +146,9 @@ impl Drop for Pin {
         if let Some(index) = pins.iter().position(|pages| *pages == self.pages) {
             pins.swap_remove(index);
         }
-        for pages in without(&self.pages, pins) {
+        for pages in without(self.pages.clone(), pins) {
             // What is mapped can be unlocked.
             let _ = unpin(&pages);
         }
-    }
-}
-
-/// What of a range none of the others has.
-fn without(range: &Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
-    let mut rest = vec![range.clone()];
-    for other in others {
-        let pieces = |piece: Range<u64>| {
-            let before = piece.start..piece.end.min(other.start);
-            let after = piece.start.max(other.end)..piece.end;
-            [before, after].into_iter().filter(|piece| piece.start < piece.end)
-        };
-        rest = rest.into_iter().flat_map(pieces).collect();
-    }
-    rest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_another_pin_holds_stays() {
-        let (whole, other) = (0..10, 10..12);
-        assert_eq!(without(&whole, &[]), std::slice::from_ref(&whole));
-        assert_eq!(without(&whole, &[2..4, 6..20]), [0..2, 4..6]);
-        assert_eq!(without(&(3..5), std::slice::from_ref(&whole)), []);
-        assert_eq!(without(&whole, &[other]), [whole]);
     }
 }

@@ -156,6 +156,10 @@ fn what_is_pinned_stays_in_place_and_hints_are_followed() {
     };
     check(&region);
     drop(inner);
+    let most = 0..DRAM / 8 * 3 / 8;
+    let both = (region.pin(most.clone()), region.pin(most));
+    assert!(matches!(both, (Ok(_), Ok(_))), "what is pinned already takes nothing more: {both:?}");
+    drop(both);
     check(&region);
     assert_eq!(in_place(&region, PINNED), pages, "all the rest went by meanwhile");
     // What is said to be cold goes, unless it is pinned.

@@ -49,7 +49,7 @@ mod write;
 
 pub use agent::Agent;
 pub use hints::Hints;
-pub use notice::{Notice, ReadFailure};
+pub use notice::{Notice, ReadFailure, in_plain_words};
 pub use store_faults::StoreFaults;
 
 /// Below this a day has too few writes for anything.
@@ -95,6 +95,9 @@ pub struct Config {
     /// The most that is written to the store in any 24 hours; what needs more waits. Programs stand still
     /// with less than [`WRITES_PER_DAY_MIN`].
     pub writes_per_day_bytes: Option<u64>,
+    /// Set before the first memory is taken over. In memory of the process's own, a child has it as it was
+    /// when the child's memory was copied: it tells whether the child needs this engine.
+    pub taken_over: Option<&'static AtomicBool>,
     /// Is told what whoever runs the program should hear of. Called by the thread that serves faults: it must
     /// not wait for anything.
     pub notify: Option<fn(&Notice)>,
@@ -262,6 +265,7 @@ pub struct Engine {
     seal: Option<Seal>,
     store_faults: Option<StoreFaults>,
     notices: notice::Notices,
+    taken_over: Option<&'static AtomicBool>,
     allowance: Option<Allowance>,
     /// Something is to be written and the day's share is used up.
     paced: bool,
@@ -329,11 +333,10 @@ impl Engine {
         let userfault = userfault_that_moves()?;
         let groups = (limits.total as u32).div_ceil(BLOCK_PAGES).max(4 * RELEASE_GROUPS);
         let (io, slots) = store_for(config.store, config.parts, config.store_bytes, config.seal.is_some())?;
-        let page_map = PageMap::open().map_err(failed("/proc/self/pagemap"))?;
-        let mappings = Mappings::open().map_err(failed("/proc/self/maps"))?;
+        let (page_map, mappings) = open_maps()?;
         let pool = Pool::new(limits.budget, config.compress).map_err(failed("compressed tier"))?;
         // Nothing may fail after this: the unmapping of what is registered waits for who reads the messages.
-        let frames = frames_for(groups, &userfault)?;
+        let frames = Frames::new((groups * BLOCK_PAGES) as usize, &userfault).map_err(failed("staging"))?;
         Ok(Self {
             page_map,
             mappings,
@@ -347,6 +350,7 @@ impl Engine {
             seal: config.seal,
             store_faults: config.store_faults,
             notices: notice::Notices::new(config.notify),
+            taken_over: config.taken_over,
             allowance: config.writes_per_day_bytes.map(|bytes| Allowance::new(bytes / PAGE, Instant::now())),
             paced: false,
             seed: config.seed,
@@ -560,14 +564,14 @@ fn store_for(
     Ok((io, slots))
 }
 
+fn open_maps() -> Result<(PageMap, Mappings), EngineError> {
+    let page_map = PageMap::open().map_err(failed("/proc/self/pagemap"))?;
+    Ok((page_map, Mappings::open().map_err(failed("/proc/self/maps"))?))
+}
+
 fn userfault_that_moves() -> Result<Userfault, EngineError> {
     let userfault = Userfault::new()?;
     if userfault.offers().moves { Ok(userfault) } else { Err(EngineError::NoMove) }
-}
-
-fn frames_for(groups: u32, userfault: &Userfault) -> Result<Frames, EngineError> {
-    let frames = Frames::new((groups * BLOCK_PAGES) as usize, userfault);
-    frames.map_err(failed("staging area"))
 }
 
 /// How many segments fit a store of so many bytes.

@@ -19,7 +19,7 @@ pub mod engine;
 mod platform;
 pub mod pool;
 pub mod queues;
-mod ranges;
+pub mod ranges;
 pub mod seal;
 #[cfg(test)]
 mod sim;

@@ -15,7 +15,8 @@ pub(crate) fn within(range: &Range<u64>, others: &[Range<u64>]) -> impl Iterator
 }
 
 /// What is left of a range.
-pub(crate) fn without(range: Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
+#[must_use]
+pub fn without(range: Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut rest = vec![range];
     for hole in holes {
         rest = rest
@@ -41,6 +42,7 @@ mod tests {
         assert_eq!(without(0..10, &[0..2, 9..12]), [2..9, 9..9][..1]);
         assert_eq!(without(2..4, std::slice::from_ref(&(0..9))), []);
         assert_eq!(without(2..4, &[5..9, 0..1]), [2..4, 4..4][..1]);
+        assert_eq!(without(0..10, &[2..4, 6..20]), [0..2, 4..6]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use overdrive_sys::Errno;
 use overdrive_sys::shared_words::SharedWords;
 use std::fs::File;
 use std::ops::Deref;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! stats {
@@ -136,14 +137,16 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// Counters in a file, which is made long enough; all begin at 0.
+    /// Counters in a file, which is made long enough; all begin at 0. They are written, not only mapped: a
+    /// full file system refuses that, where the first touch of a mapped page without a place on it would end
+    /// the process (SIGBUS).
     ///
     /// # Errors
     /// The kernel's errno.
     pub fn create(file: &File) -> Result<Self, Errno> {
-        rustix_set_len(file, Stat::ALL.len() as u64 * 8)?;
+        let written = file.write_all_at(&[0; Stat::ALL.len() * 8], 0);
+        written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         let stats = Self { words: Words::Shared(SharedWords::map(file, Stat::ALL.len(), true)?) };
-        Stat::ALL.iter().for_each(|&stat| stats.set(stat, 0));
         stats.set(Stat::Magic, MAGIC);
         Ok(stats)
     }
@@ -194,10 +197,6 @@ impl Deref for Words {
             Self::Shared(words) => words,
         }
     }
-}
-
-fn rustix_set_len(file: &File, bytes: u64) -> Result<(), Errno> {
-    file.set_len(bytes).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 #[cfg(test)]

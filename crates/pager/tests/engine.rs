@@ -73,6 +73,7 @@ fn under(name: &str, change: impl FnOnce(&mut Config), work: impl FnOnce(&Region
         seal: None,
         store_faults: None,
         writes_per_day_bytes: None,
+        taken_over: None,
         notify: None,
     };
     change(&mut config);

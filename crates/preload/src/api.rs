@@ -151,7 +151,7 @@ pub unsafe extern "C" fn overmem_unmap(start: *mut c_void, bytes: usize) -> c_in
 #[unsafe(no_mangle)]
 pub extern "C" fn overmem_pin(start: *const c_void, bytes: usize) -> c_int {
     let pages = pages_of(start as u64, bytes as u64);
-    told(running().map_or_else(|| pageable::lock(&pages), |control| control.pin(&pages)))
+    told(running().map_or_else(|| pageable::lock(&pages), |control| control.pin(&pages, &[])))
 }
 
 /// Takes a pin back.

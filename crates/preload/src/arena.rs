@@ -17,8 +17,9 @@ const LARGE: usize = 64 << 10;
 /// So much is opened at a time.
 const OPENED: usize = 1 << 20;
 
-/// Addresses, not memory.
-const BYTES: usize = 16 << 30;
+/// Addresses, not memory: as many as the tables of very many children take, or where a process may have no
+/// more (`ulimit -v`), as few as an engine can be built with.
+const BYTES: [usize; 2] = [256 << 30, 16 << 30];
 const SMALLEST: usize = 16;
 const CLASSES: usize = 40;
 
@@ -30,6 +31,7 @@ pub(crate) struct ArenaAllocator {
 
 struct State {
     base: *mut u8,
+    bytes: usize,
     used: usize,
     /// So many bytes may be touched. The others are addresses alone, also to a program that has the kernel
     /// put memory behind all that it may touch (mlockall).
@@ -43,7 +45,7 @@ unsafe impl Sync for ArenaAllocator {}
 
 impl ArenaAllocator {
     pub(crate) const fn new() -> Self {
-        let state = State { base: null_mut(), used: 0, open: 0, free: [null_mut(); CLASSES] };
+        let state = State { base: null_mut(), bytes: 0, used: 0, open: 0, free: [null_mut(); CLASSES] };
         Self { locked: AtomicBool::new(false), state: UnsafeCell::new(state) }
     }
 
@@ -54,15 +56,16 @@ impl ArenaAllocator {
 
     /// The addresses it may ever use.
     pub(crate) fn extent(&self) -> Range<u64> {
-        self.with(|state| state.base as u64..state.base as u64 + BYTES as u64)
+        self.with(|state| state.base as u64..state.base as u64 + state.bytes as u64)
     }
 
     /// From now on children do not get its memory: they have no engine and no use for its tables. Nothing can
     /// be allocated in them.
     pub(crate) fn leave_out_of_children(&self) {
         let extent = self.extent();
+        let bytes = (extent.end - extent.start) as usize;
         // SAFETY: the advice concerns exactly our own mapping.
-        unsafe { libc::madvise(extent.start as *mut _, BYTES, libc::MADV_DONTFORK) };
+        unsafe { libc::madvise(extent.start as *mut _, bytes, libc::MADV_DONTFORK) };
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
@@ -92,7 +95,7 @@ impl ArenaAllocator {
             }
             // Aligned to its size up to a page; larger alignments than that are not asked for.
             let start = state.used.next_multiple_of(bytes.min(4096).max(layout.align()));
-            if start + bytes > BYTES || !state.open_up_to(start + bytes) {
+            if start + bytes > state.bytes || !state.open_up_to(start + bytes) {
                 return (null_mut(), false);
             }
             state.used = start + bytes;
@@ -110,16 +113,19 @@ fn block_bytes(layout: Layout) -> usize {
 impl State {
     fn map(&mut self) -> bool {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping where the kernel likes touches nothing of anybody's.
-        let base = unsafe { libc::mmap(null_mut(), BYTES, libc::PROT_NONE, flags, -1, 0) };
-        if base == libc::MAP_FAILED {
-            return false;
+        for bytes in BYTES {
+            // SAFETY: a new mapping where the kernel likes touches nothing of anybody's.
+            let base = unsafe { libc::mmap(null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
+            if base == libc::MAP_FAILED {
+                continue;
+            }
+            // Nobody looks for the program's data there.
+            // SAFETY: the advice concerns exactly our own mapping.
+            unsafe { libc::madvise(base, bytes, libc::MADV_DONTDUMP) };
+            (self.base, self.bytes) = (base.cast(), bytes);
+            return true;
         }
-        // Nobody looks for the program's data there.
-        // SAFETY: the advice concerns exactly our own mapping.
-        unsafe { libc::madvise(base, BYTES, libc::MADV_DONTDUMP) };
-        self.base = base.cast();
-        true
+        false
     }
 
     /// Lets the first `bytes` be touched, and some more. False when the kernel has no memory for that.
@@ -127,7 +133,7 @@ impl State {
         if bytes <= self.open {
             return true;
         }
-        let end = bytes.next_multiple_of(OPENED).min(BYTES);
+        let end = bytes.next_multiple_of(OPENED).min(self.bytes);
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: concerns our own mapping alone, in which nobody touches what is not open.
         let opened = unsafe { libc::mprotect(self.base.add(self.open).cast(), end - self.open, access) } == 0;
@@ -209,7 +215,7 @@ mod tests {
             assert_eq!(held(), 1, "of a large free block the kernel has all back but its first page");
             assert!((arena.alloc(layout(8, 4096)) as usize).is_multiple_of(4096));
             assert!(arena.alloc(layout(1 << 41, 8)).is_null());
-            libc::munmap(arena.extent().start as *mut _, BYTES);
+            libc::munmap(arena.extent().start as *mut _, BYTES[0]);
         }
     }
 }

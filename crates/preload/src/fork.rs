@@ -10,10 +10,8 @@
 //! with this library takes it back, which it knows for ours by a timer slack that nobody else asks for.
 
 use crate::ALLOCATOR;
-use overdrive_pager::stats::{Stat, Stats};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// `fcntl` numbers that the `libc` crate does not have for all targets; those of Linux everywhere but on
 /// architectures that this library is not built for.
@@ -21,11 +19,13 @@ const F_SETSIG: libc::c_int = 10;
 /// Where the descriptor of a child goes, so that the low numbers stay for the child.
 const HIGH: libc::c_int = 700;
 
-static STATS: OnceLock<Arc<Stats>> = OnceLock::new();
+/// Whether the handlers are there, which cannot be taken back.
+static ENDS_CHILDREN: AtomicBool = AtomicBool::new(false);
 /// Whether this process is a child: the counters are not there for it, nor is the engine.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
-/// Whether memory was under the pager when it was last looked before a fork.
-static TAKEN_OVER: AtomicBool = AtomicBool::new(false);
+/// Whether memory was ever put under the pager; in a child, whether it was before the fork. The engine sets
+/// it first: who looked only before the fork would miss what is taken over while that waits for a lock.
+pub(crate) static TAKEN_OVER: AtomicBool = AtomicBool::new(false);
 /// The timer slack of who has our death signal, and the one that processes have, in nanoseconds.
 const BOUND_SLACK: libc::c_int = 50_001;
 const USUAL_SLACK: libc::c_int = 50_000;
@@ -44,9 +44,9 @@ pub(crate) fn is_child() -> bool {
 }
 
 /// From now on children know that they are such, do not get this library's own memory, and end with the
-/// engine once the counters say that memory was taken over.
-pub(crate) fn end_children_with(stats: Arc<Stats>) {
-    if STATS.set(stats).is_ok() {
+/// engine once memory was taken over.
+pub(crate) fn end_children_with_engine() {
+    if !ENDS_CHILDREN.swap(true, Ordering::Relaxed) {
         // SAFETY: the handlers are functions of this library, which is never unloaded.
         unsafe { libc::pthread_atfork(Some(before), None, Some(in_child)) };
         ALLOCATOR.leave_out_of_children();
@@ -71,10 +71,6 @@ extern "C" fn before() {
     let (process, thread) = unsafe { (libc::getpid(), libc::gettid()) };
     let is_engines = process == ENGINE[0].load(Ordering::Relaxed);
     FIRST_THREAD_OF.set(if process == thread && is_engines { process } else { 0 });
-    if !IS_CHILD.load(Ordering::Relaxed) {
-        let taken_over = STATS.get().is_some_and(|stats| stats.get(Stat::ManagedBytes) > 0);
-        TAKEN_OVER.store(taken_over, Ordering::Relaxed);
-    }
 }
 
 extern "C" fn in_child() {

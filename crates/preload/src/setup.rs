@@ -1,7 +1,7 @@
 //! What `overdrive extend` asks for, and building the engine from it.
 
 use crate::{api, fork, ground};
-use overdrive_pager::engine::{Config, Engine, Notice, StoreFaults};
+use overdrive_pager::engine::{Config, Engine, Notice, StoreFaults, in_plain_words};
 use overdrive_pager::pool::Compress;
 use overdrive_pager::seal::Seal;
 use overdrive_pager::stats::Stats;
@@ -131,6 +131,8 @@ impl Setup {
 
     /// Builds the engine and starts its thread.
     pub(crate) fn start(self) -> Result<(), String> {
+        // The one of the standard library looks into the environment, which may be away by then.
+        std::panic::set_hook(Box::new(|defect| say(&format!("overdrive extend: {defect}\n"))));
         ground::note_first_thread();
         // As long as this thread opens descriptors: those of the others have tables of their own by then.
         let _low = ground::LowDescriptors::take();
@@ -158,6 +160,7 @@ impl Setup {
             seal: if self.encrypt { Some(seal()?) } else { None },
             store_faults: self.store_faults,
             writes_per_day_bytes: self.writes_per_day_bytes,
+            taken_over: Some(&fork::TAKEN_OVER),
             notify: Some(tell),
         };
         let mut engine = Engine::new(config).map_err(|error| error.to_string())?;
@@ -175,7 +178,7 @@ impl Setup {
         // After the agent, whose stack it must leave alone.
         start_thread("overmem", move |started| serve(engine, &places, started))?;
         // Once and for all, so not before nothing can fail any more.
-        fork::end_children_with(Arc::clone(&stats));
+        fork::end_children_with_engine();
         api::note_running(stats, hints);
         Ok(())
     }
@@ -269,10 +272,13 @@ impl Drop for ProgramEndsWithEngine {
     }
 }
 
-/// Says something on standard error, unless that would have to be waited for: whoever reads it may wait for
-/// the very thread that calls this.
 fn tell(notice: &Notice) {
-    let line = format!("overdrive extend: process {}: {notice}\n", std::process::id());
+    say(&format!("overdrive extend: process {}: {notice}\n", std::process::id()));
+}
+
+/// Says a line on standard error, unless that would have to be waited for: whoever reads it may wait for the
+/// very thread that calls this.
+fn say(line: &str) {
     let mut look = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
     // SAFETY: one structure is passed, and the bytes are valid for the call. A pipe that is ready takes a
     // line of less than PIPE_BUF bytes without waiting.
@@ -301,11 +307,9 @@ fn serve(mut engine: Engine, places: &Places, started: &AtomicBool) {
     engine.watch_process(&ground::own_ranges());
     started.store(true, Ordering::Release);
     let forever = AtomicBool::new(false);
-    let outcome = engine.serve(&forever);
+    let why = engine.serve(&forever).map_or_else(in_plain_words, |()| "it ended".to_owned());
     // Without the engine the program would wait for ever, or read zeroes where its data was: it is stopped.
-    let line = format!("overdrive extend: the engine failed ({outcome:?}); the program is stopped\n");
-    // SAFETY: the bytes are valid for the call.
-    unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+    say(&format!("overdrive extend: the engine failed ({why}); the program is stopped\n"));
 }
 
 /// Why no file can be made for the pages, with the remedy where it is known. The directory of a run is for

@@ -63,12 +63,6 @@ impl Frames {
         self.base.as_ptr() as u64 + u64::from(frame) * PAGE
     }
 
-    /// How many frames there are.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.count
-    }
-
     /// Notes that a page was moved to the frame, as [`crate::page_map`] has shown, and keeps it there: what
     /// the program gave up by MADV_FREE the kernel may drop at any time until somebody writes to it. If that
     /// has happened since, the frame holds zeroes from now on.

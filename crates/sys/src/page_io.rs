@@ -407,12 +407,6 @@ impl PageIo {
         let range = |(base, length): (*mut std::ffi::c_void, usize)| base as u64..base as u64 + length as u64;
         arenas.map(|arena| range(arena.extent())).collect()
     }
-
-    /// Whether anything but the watching is in flight.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        !self.reading.contains(&true) && !self.writing.contains(&true)
-    }
 }
 
 impl std::fmt::Debug for PageIo {
@@ -468,6 +462,6 @@ mod tests {
         }
         slots.sort_unstable();
         assert_eq!(slots, [0, 1]);
-        assert!(io.is_idle());
+        assert!(!io.reading.contains(&true) && !io.writing.contains(&true));
     }
 }

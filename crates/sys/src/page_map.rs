@@ -159,16 +159,21 @@ impl PageMap {
 }
 
 /// The process with most anonymous memory in DRAM among the children of this process's first thread, and
-/// how many pages that is. None when there are no children or the kernel does not list them.
+/// how many pages that is. Of very many only the first hundreds are looked at. None when there are no
+/// children or the kernel does not list them.
 #[must_use]
 pub fn largest_child() -> Option<(u32, u64)> {
     let process = rustix::process::getpid();
     let fd = open(&format!("/proc/self/task/{process}/children")).ok()?;
     let mut buffer = [0u8; 4096];
     let got = rustix::io::read(&fd, &mut buffer).ok()?;
-    let children = buffer[..got].split(|&byte| byte == b' ').filter_map(number);
     let held = |child: u64| Some((u32::try_from(child).ok()?, anonymous_pages_of(child).ok()?));
-    children.filter_map(held).max_by_key(|&(_, pages)| pages)
+    whole_numbers(&buffer[..got]).filter_map(held).max_by_key(|&(_, pages)| pages)
+}
+
+/// The numbers of a text that have a blank behind them. One that has none may go on where the text was cut.
+fn whole_numbers(text: &[u8]) -> impl Iterator<Item = u64> {
+    text.split_inclusive(|&byte| byte == b' ').filter(|word| word.ends_with(b" ")).filter_map(number)
 }
 
 fn anonymous_pages_of(process: u64) -> Result<u64, Errno> {
@@ -228,6 +233,13 @@ mod tests {
         assert_eq!(written(), Ok(vec![8, 598]));
         assert_eq!(written(), Ok(Vec::new()));
         userfault.unregister(range).unwrap();
+    }
+
+    #[test]
+    fn a_number_that_was_cut_is_none() {
+        assert_eq!(whole_numbers(b"1 4567 12").collect::<Vec<_>>(), [1, 4567]);
+        assert_eq!(whole_numbers(b"1 4567 ").collect::<Vec<_>>(), [1, 4567]);
+        assert_eq!(whole_numbers(b"").count(), 0);
     }
 
     #[test]

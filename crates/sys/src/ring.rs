@@ -13,22 +13,21 @@ use crate::arena::{Arena, Backing};
 use crate::nvme::Namespace;
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io_uring::{
-    IORING_OFF_CQ_RING, IORING_OFF_SQ_RING, IORING_OFF_SQES, IoringEnterFlags, IoringFeatureFlags,
-    IoringRegisterOp, IoringSetupFlags, io_uring_enter, io_uring_params, io_uring_ptr, io_uring_register,
-    io_uring_rsrc_update,
+    IoringEnterFlags, IoringRegisterOp, IoringSetupFlags, io_uring_enter, io_uring_params, io_uring_ptr,
+    io_uring_register, io_uring_rsrc_update,
 };
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use std::ffi::c_void;
 use std::fs::File;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::thread::ThreadId;
 use thiserror::Error;
 
 mod command;
 mod control;
+mod queues;
 mod setup;
 
 use command::Passthrough;
+use queues::{Mapping, Pointers};
 use setup::setup;
 
 /// Why there is no ring.
@@ -159,9 +158,11 @@ pub fn may_lock(bytes: u64) -> bool {
 
 /// An io_uring with `slots` operations of up to `slot_bytes` bytes on one file.
 pub struct Ring {
-    // The descriptor goes first: once it is closed the kernel starts no further operation in the arena.
+    // The descriptor goes before the arena: once it is closed the kernel starts no further operation there.
     fd: OwnedFd,
     registered_fd: Option<u32>,
+    /// Whose table of rings has it under that number.
+    thread: ThreadId,
     file: i32,
     _file: File,
     registered_file: bool,
@@ -183,20 +184,6 @@ pub struct Ring {
 // thread except SINGLE_ISSUER, whose breach the kernel answers with EEXIST.
 unsafe impl Send for Ring {}
 
-/// Where the shared words and arrays lie; valid as long as the mappings beside them.
-struct Pointers {
-    sq_tail: NonNull<u32>,
-    sq_flags: NonNull<u32>,
-    sq_mask: u32,
-    entries: NonNull<Sqe>,
-    cq_head: NonNull<u32>,
-    cq_tail: NonNull<u32>,
-    cq_mask: u32,
-    completions: NonNull<Cqe>,
-    /// Both kinds of entries are twice as large (1) or not (0): what an index is shifted by.
-    wide: u32,
-}
-
 impl Ring {
     /// A ring for `slots` operations of up to `slot_bytes` on `file`. Use it on the thread that made it.
     ///
@@ -214,6 +201,7 @@ impl Ring {
         let passthrough = options.namespace.map(|namespace| Passthrough::new(&file, namespace, slots));
         let mut ring = Self {
             registered_fd: None,
+            thread: std::thread::current().id(),
             file: file.as_raw_fd(),
             _file: file,
             registered_file: false,
@@ -527,74 +515,15 @@ impl Drop for Ring {
             // returned is the only safe answer; a run drains its ring, so this is for failed ones.
             std::mem::forget(self.arena.take());
         }
-    }
-}
-
-impl Pointers {
-    fn locate(queues: &Mapping, entries: &Mapping, params: &io_uring_params) -> Self {
-        let (sq, cq) = (&params.sq_off, &params.cq_off);
-        Self {
-            sq_tail: queues.at(sq.tail as usize),
-            sq_flags: queues.at(sq.flags as usize),
-            sq_mask: params.sq_entries - 1,
-            entries: entries.at(0),
-            cq_head: queues.at(cq.head as usize),
-            cq_tail: queues.at(cq.tail as usize),
-            cq_mask: params.cq_entries - 1,
-            completions: queues.at(cq.cqes as usize),
-            wide: wide(params),
+        // Else the ring lives on, with its queues and the buffers that are pinned for it, until the thread
+        // that made it ends. In another one's table the same number may be another ring's.
+        if let Some(index) = self.registered_fd.filter(|_| self.thread == std::thread::current().id()) {
+            let mut update = io_uring_rsrc_update::default();
+            update.offset = index;
+            let (what, update) = (IoringRegisterOp::UnregisterRingFds, (&raw mut update).cast());
+            // SAFETY: the structure is valid for the call, which only reads it.
+            let _ = unsafe { io_uring_register(&self.fd, what, update, 1) };
         }
-    }
-}
-
-/// 1 with entries of twice the size, else 0.
-fn wide(params: &io_uring_params) -> u32 {
-    u32::from(params.flags.contains(IoringSetupFlags::SQE128))
-}
-
-/// A piece of the ring's memory, unmapped on drop.
-struct Mapping {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-impl Mapping {
-    /// Both queues share one mapping since 5.4.
-    fn of_queues(fd: &OwnedFd, params: &io_uring_params) -> Result<Self, Errno> {
-        if !params.features.contains(IoringFeatureFlags::SINGLE_MMAP) {
-            return Err(Errno::NOSYS);
-        }
-        let submission = params.sq_off.array as usize + params.sq_entries as usize * size_of::<u32>();
-        let completion =
-            params.cq_off.cqes as usize + ((params.cq_entries as usize * size_of::<Cqe>()) << wide(params));
-        debug_assert_eq!(IORING_OFF_CQ_RING, 0x0800_0000);
-        Self::new(fd, IORING_OFF_SQ_RING, submission.max(completion))
-    }
-
-    fn of_entries(fd: &OwnedFd, params: &io_uring_params) -> Result<Self, Errno> {
-        Self::new(fd, IORING_OFF_SQES, (params.sq_entries as usize * size_of::<Sqe>()) << wide(params))
-    }
-
-    fn new(fd: &OwnedFd, offset: u64, bytes: usize) -> Result<Self, Errno> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a new mapping of the ring at an address of the kernel's choice touches nothing of ours.
-        let base = unsafe { mmap(std::ptr::null_mut(), bytes, access, flags, fd, offset)? };
-        NonNull::new(base.cast()).map(|base| Self { base, bytes }).ok_or(Errno::NOMEM)
-    }
-
-    /// A pointer `offset` bytes into the mapping.
-    fn at<T>(&self, offset: usize) -> NonNull<T> {
-        assert!(offset + size_of::<T>() <= self.bytes && offset.is_multiple_of(align_of::<T>()));
-        // SAFETY: the assertion keeps the pointer inside the mapping.
-        unsafe { self.base.add(offset).cast() }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: made by `Mapping::new` with this length; the ring that points into it is going away.
-        let _ = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.bytes) };
     }
 }
 
@@ -618,6 +547,17 @@ mod tests {
     fn ring_with(test: &str, file: File, slots: u32, options: RingOptions) -> Option<Ring> {
         let refused = |error: RingError| skip(&format!("ring::tests::{test}"), &error.to_string());
         Ring::new(file, slots, 4096, options).map_err(refused).ok()
+    }
+
+    #[test]
+    fn a_thread_may_have_one_ring_after_the_other() {
+        const NAME: &str = "a_thread_may_have_one_ring_after_the_other";
+        let has_it = |ring: &Ring| ring.grants().granted.iter().any(|name| name.contains("ring descriptor"));
+        let Some(first) = ring(NAME, temporary(&[]), 1).map(|ring| has_it(&ring)) else { return };
+        // More than there are places in the thread's table.
+        for _ in 0..20 {
+            assert_eq!(ring(NAME, temporary(&[]), 1).map(|ring| has_it(&ring)), Some(first));
+        }
     }
 
     #[test]

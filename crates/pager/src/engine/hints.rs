@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Hints that wait at most; more are refused, not waited for.
 const HINTS_MAX: usize = 256;
 /// Blocks that one look moves at most, so that no fault waits long for it.
-const BLOCKS_AT_ONCE: u32 = 4096;
+const BLOCKS_AT_ONCE: u32 = if cfg!(test) { 2 } else { 4096 };
 
 /// How often a thread looks whether the engine has done what it waits for.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
@@ -87,6 +87,12 @@ impl Hints {
         !self.is_warm.load(Ordering::Acquire)
     }
 
+    /// What of all that was said to be cold is yet to be done.
+    #[cfg(test)]
+    pub(super) fn left(&self) -> Vec<Range<u64>> {
+        self.cold.lock().unwrap().iter().cloned().collect()
+    }
+
     fn next_warm(&self) -> Option<Range<u64>> {
         if self.is_heard() {
             return None;
@@ -96,9 +102,20 @@ impl Hints {
         range
     }
 
-    /// The next one, unless a thread of the program is at it: the engine waits for nobody.
-    fn next(&self) -> Option<Range<u64>> {
-        self.cold.try_lock().ok()?.pop_front()
+    /// What is cold next, which stays so until it is struck off. None also when a thread of the program is at
+    /// it: the engine waits for nobody.
+    fn next_cold(&self) -> Option<Range<u64>> {
+        self.cold.try_lock().ok()?.front().cloned()
+    }
+
+    /// It was done up to this address. False when a thread of the program is at it.
+    fn strike_off_cold(&self, reached: u64) -> bool {
+        let Ok(mut cold) = self.cold.try_lock() else { return false };
+        match cold.front_mut() {
+            Some(range) if reached < range.end => range.start = reached,
+            _ => drop(cold.pop_front()),
+        }
+        true
     }
 
     /// The memory to be taken over next, which stays so until it is done.
@@ -149,18 +166,35 @@ impl Engine {
         }
         let mut blocks = 0;
         while blocks < BLOCKS_AT_ONCE
-            && let Some(range) = hints.next()
+            && let Some(range) = hints.next_cold()
         {
-            for pages in self.space.pages_in(&range) {
-                for block in pages.start / BLOCK_PAGES..pages.end.div_ceil(BLOCK_PAGES) {
-                    self.queues.goes_next(block);
-                    // What is said to be cold goes whole.
-                    for page in block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES {
-                        self.table.take_written(page);
-                    }
-                    blocks += 1;
+            let reached = self.cool(&range, &mut blocks);
+            if !hints.strike_off_cold(reached) {
+                break;
+            }
+        }
+    }
+
+    /// Has the blocks of a range go next, as long as `blocks` are not too many. Returns how far it came.
+    fn cool(&mut self, range: &Range<u64>, blocks: &mut u32) -> u64 {
+        for pages in self.space.pages_in(range) {
+            for block in pages.start / BLOCK_PAGES..pages.end.div_ceil(BLOCK_PAGES) {
+                // Of the others nothing can go, and what is written of them would make memory of the tables.
+                if self.queues.resident_in(block) == 0 {
+                    continue;
+                }
+                if *blocks == BLOCKS_AT_ONCE {
+                    let first = pages.start.max(block * BLOCK_PAGES);
+                    return self.space.address(first).unwrap_or(range.end);
+                }
+                *blocks += 1;
+                self.queues.goes_next(block);
+                // What is said to be cold goes whole.
+                for page in block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES {
+                    self.table.take_written(page);
                 }
             }
         }
+        range.end
     }
 }

@@ -12,6 +12,7 @@ use overdrive_sys::mappings::Anonymous;
 use overdrive_sys::uffd::PAGE;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How long a thread may take from being told that it may go on with MADV_DONTNEED to having done it.
@@ -101,6 +102,7 @@ impl Engine {
     /// the first errno of those that did not.
     pub(super) fn adopt_gaps(&mut self, gaps: &[Range<u64>]) -> (Vec<Range<u64>>, Result<(), Errno>) {
         let (mut registered, mut outcome) = (Vec::new(), Ok(()));
+        self.taken_over.iter().for_each(|told| told.store(true, Ordering::Relaxed));
         for gap in gaps {
             // Else it would be registered and could not be entered.
             if !self.is_all_told() {

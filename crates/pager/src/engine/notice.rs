@@ -4,8 +4,8 @@ use super::Engine;
 use crate::slots::Slot;
 use crate::stats::Stat;
 use overdrive_base::size::{MIB, format_size};
-use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
+use overdrive_sys::{Errno, errno_name};
 use std::fmt;
 
 /// Losses that are told one by one; the rest is only counted.
@@ -119,12 +119,20 @@ impl fmt::Display for Notice {
 impl fmt::Display for ReadFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Errno(errno) => write!(f, "failed with {errno}"),
+            Self::Errno(errno) => write!(f, "failed with {}", in_plain_words(*errno)),
             Self::Short => f.write_str("gave back a part of it only"),
             Self::OtherData => f.write_str("gave back other data than was written"),
             Self::TooManyChildren => f.write_str("is read by too many children for one more"),
         }
     }
+}
+
+/// An errno by its name. The C library's words for it are not for whoever serves faults: to translate them it
+/// looks into the environment and into memory of the program's, which may be away.
+#[must_use]
+pub fn in_plain_words(errno: Errno) -> String {
+    let number = errno.raw_os_error();
+    format!("{} ({number})", errno_name(number))
 }
 
 /// Whom to tell, and what was told already.
@@ -211,7 +219,7 @@ mod tests {
             Notice::Lost { address: 0x7000, offset: 8192, failure: ReadFailure::of(result) }.to_string()
         };
         for (result, words) in [
-            (-5, "nput/output error"),
+            (-5, "failed with EIO (5)"),
             (100, "a part of it"),
             (4096, "other data"),
             (TOO_MANY_CHILDREN, "too many children"),

@@ -13,6 +13,8 @@ mod worker;
 use memory::{Area, PAGE, check};
 use overdrive_pager::stats::Stat;
 use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -34,26 +36,24 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 /// This program again, in a role, with the library. `None` where the kernel does not permit it.
 fn start(name: &str, role: &str, dir: &Path, more: &str) -> Option<Child> {
-    start_with(name, role, dir, more, &[])
+    command(name, role, dir, more).map(|mut command| command.spawn().unwrap())
 }
 
-fn start_with(name: &str, role: &str, dir: &Path, more: &str, settings: &[(&str, &str)]) -> Option<Child> {
+fn command(name: &str, role: &str, dir: &Path, more: &str) -> Option<Command> {
     if !has_userfault(name) {
         return None;
     }
     let setup = format!("budget={BUDGET},store_bytes={},dir={}{more}", 1u64 << 30, dir.display());
-    let child = Command::new(std::env::current_exe().unwrap())
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["--exact", "role", "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
         .env(DIR, dir)
         .env("LD_PRELOAD", library())
         .env("OVERDRIVE_EXTEND", setup)
-        .envs(settings.iter().copied())
         // Its own sums are not part of ours; a panic is told on standard error.
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    Some(child)
+        .stdout(std::process::Stdio::null());
+    Some(command)
 }
 
 /// How it ended. A program that hangs is shown and stopped.
@@ -162,15 +162,36 @@ fn a_store_that_takes_nothing_leaves_the_program_running() {
 
 #[test]
 fn a_program_without_its_engine_is_stopped_and_leaves_nothing() {
-    let dir = scratch();
     let name = "a_program_without_its_engine_is_stopped_and_leaves_nothing";
-    let Some(child) = start(name, "failing", dir.path(), ",compress=off,fail=1:0:0:0:500") else { return };
-    let pid = child.id();
+    for (role, reads) in [("failing", 500), ("failing abroad", 5000)] {
+        let dir = scratch();
+        let more = format!(",compress=off,fail=1:0:0:0:{reads}");
+        let Some(child) = start(name, role, dir.path(), &more) else { return };
+        let pid = child.id();
+        let status = wait(child, Duration::from_secs(120));
+        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+        assert_eq!(signal, Some(libc::SIGKILL), "{role}: {status}");
+        let left: Vec<_> =
+            std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, [std::ffi::OsString::from(format!("{pid}.stats"))], "the store has no name");
+    }
+}
+
+/// Its last line would have been waited for: it went on without an engine, and its threads hung.
+#[test]
+fn a_program_without_its_engine_is_stopped_when_nobody_reads_what_it_says() {
+    let dir = scratch();
+    let name = "a_program_without_its_engine_is_stopped_when_nobody_reads_what_it_says";
+    let Some(mut command) = command(name, "failing", dir.path(), ",compress=off,fail=1:0:0:0:500") else {
+        return;
+    };
+    let (_reader, mut full) = UnixStream::pair().unwrap();
+    full.set_nonblocking(true).unwrap();
+    while full.write(&[0; 4096]).is_ok() {}
+    full.set_nonblocking(false).unwrap();
+    let child = command.stderr(std::os::fd::OwnedFd::from(full)).spawn().unwrap();
     let status = wait(child, Duration::from_secs(120));
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL), "{status}");
-    let left: Vec<_> =
-        std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, [std::ffi::OsString::from(format!("{pid}.stats"))], "the store has no name");
 }
 
 /// The kernel spares such a process its own SIGKILL: it went on, and read zeroes.
@@ -236,16 +257,40 @@ fn children_of_any_thread_end_with_the_program_and_see_no_zeroes() {
     let Some(child) = start(name, "orphans", dir.path(), "") else { return };
     let status = wait(child, Duration::from_secs(120));
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL), "{status}");
-    for note in ["child", "grandchild"] {
-        let pid = std::fs::read_to_string(dir.path().join(note)).unwrap();
-        let end = Instant::now() + Duration::from_secs(60);
-        while runs(&pid) {
-            assert!(Instant::now() < end, "the {note} lives on");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
+    ["child", "grandchild"].iter().for_each(|note| assert_ends(&dir.path().join(note)));
     let wrong = std::fs::read_to_string(dir.path().join("wrong"));
     assert!(wrong.is_err(), "{wrong:?}");
+}
+
+/// A process ends whose number is in this note.
+fn assert_ends(note: &Path) {
+    let pid = std::fs::read_to_string(note).unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    while runs(&pid) {
+        assert!(Instant::now() < end, "{} lives on", note.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A fork waits for locks of the C library. It was taken for one from before, and lived on.
+#[test]
+fn a_child_ends_with_the_program_when_memory_was_taken_over_while_the_fork_waited() {
+    let dir = scratch();
+    let name = "a_child_ends_with_the_program_when_memory_was_taken_over_while_the_fork_waited";
+    let Some(child) = start(name, "slow fork", dir.path(), "") else { return };
+    let status = wait(child, Duration::from_secs(120));
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL), "{status}");
+    assert_ends(&dir.path().join("child"));
+}
+
+/// Of each the engine keeps tables: it had no addresses left for those of the 29th, and the program was ended.
+#[test]
+fn many_children_of_a_program_with_many_addresses_are_served() {
+    let dir = scratch();
+    let name = "many_children_of_a_program_with_many_addresses_are_served";
+    let Some(child) = start(name, "crowd", dir.path(), "") else { return };
+    let status = wait(child, Duration::from_secs(120));
+    assert!(status.success(), "{status}");
 }
 
 #[test]
@@ -267,7 +312,8 @@ fn threads_that_end_are_told_of_whatever_was_pressed_out() {
     let tunables = ("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
     for compress in ["off", "auto"] {
         let more = format!(",compress={compress}");
-        let Some(child) = start_with(name, "ends", dir.path(), &more, &[tunables]) else { return };
+        let Some(mut command) = command(name, "ends", dir.path(), &more) else { return };
+        let child = command.env(tunables.0, tunables.1).spawn().unwrap();
         let status = wait(child, Duration::from_secs(120));
         assert!(status.success(), "{compress}: {status}");
     }
@@ -280,10 +326,13 @@ fn role() {
         Ok("torture") => torture(THREADS, worker::Worker::step),
         Ok("movers") => torture(MOVERS, worker::Worker::move_about),
         Ok("failing") => assert_eq!(fill_and_check().1, [0; 0]),
+        Ok("failing abroad") => fail_abroad(),
         Ok("lost") => lose(),
         Ok("closing") => close_all_and_check(),
         Ok("pieces") => fill_in_pieces(),
         Ok("orphans") => leave_orphans(),
+        Ok("crowd") => have_many_children(),
+        Ok("slow fork") => fork_slowly(),
         Ok("dropped") => give_up_and_go_on(),
         Ok("ends") => end_threads(),
         Ok("exec") => become_another_program_by_a_thread(),
@@ -343,6 +392,21 @@ fn fill_and_check() -> (Area, Vec<usize>) {
     }
     let lost = (0..area.len()).filter(|&page| !readable[page]).collect();
     (area, lost)
+}
+
+/// In a program with a locale the C library looks into its environment, which is large and has to go, for the
+/// words of an error: an engine that asks it for these waits for itself.
+fn fail_abroad() {
+    // SAFETY: nothing else runs that looks at either.
+    unsafe {
+        libc::setlocale(libc::LC_ALL, c"C.UTF-8".as_ptr());
+        (0..6000).for_each(|number| std::env::set_var(format!("ABROAD_{number}"), "x".repeat(200)));
+    }
+    let mut area = Area::new(4 * BUDGET as usize / PAGE);
+    (0..area.len()).for_each(|page| area.write(page, page as u64 + 1));
+    loop {
+        area.check_all().unwrap();
+    }
 }
 
 /// Twice the budget, of which every eighth page can only be read: the others, in pieces of seven, can go.
@@ -408,6 +472,81 @@ fn give_up_and_go_on() {
 fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// Memory comes while a thread forks, which waits for one that flushes all files into a pipe that is full.
+fn fork_slowly() {
+    let note = PathBuf::from(std::env::var_os(DIR).unwrap()).join("child");
+    let (mut reader, mut writer) = UnixStream::pair().unwrap();
+    writer.set_nonblocking(true).unwrap();
+    while writer.write(&[0; 4096]).is_ok() {}
+    writer.set_nonblocking(false).unwrap();
+    // SAFETY: a file of the C library's on an open descriptor, with a byte that is yet to be written.
+    unsafe { libc::fputc(1, libc::fdopen(writer.as_raw_fd(), c"w".as_ptr())) };
+    std::thread::spawn(|| {
+        // SAFETY: flushes that file, and holds the list of all while it waits.
+        unsafe { libc::fflush(std::ptr::null_mut()) }
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    let of_child = note.clone();
+    let forks = std::thread::spawn(move || {
+        // SAFETY: the child writes its number down and waits for its end.
+        if unsafe { libc::fork() } == 0 {
+            std::fs::write(of_child, std::process::id().to_string()).unwrap();
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        }
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    let mut area = Area::new(2 * BUDGET as usize / PAGE);
+    (0..area.len()).for_each(|page| area.write(page, page as u64 + 1));
+    assert!(!note.exists(), "the fork did not wait");
+    reader.set_nonblocking(true).unwrap();
+    while !forks.is_finished() {
+        // What is not there yet is read the next time.
+        let _ = reader.read(&mut [0; 4096]);
+    }
+    while std::fs::read_to_string(&note).unwrap_or_default().is_empty() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // SAFETY: ends this process.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+}
+
+/// Sixty children at a time of a program that has 64 GiB of addresses and uses few of them.
+fn have_many_children() {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: new memory where the kernel likes, which nobody touches.
+    let addresses = unsafe { libc::mmap(std::ptr::null_mut(), 64 << 30, access, flags, -1, 0) };
+    assert_ne!(addresses, libc::MAP_FAILED);
+    let mut area = Area::new(BUDGET as usize / PAGE);
+    (0..area.len()).for_each(|page| area.write(page, page as u64 + 1));
+    std::thread::sleep(Duration::from_millis(500));
+    let children: Vec<libc::pid_t> = (0..60)
+        .map(|_| {
+            // SAFETY: the child only waits for its end.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                loop {
+                    // SAFETY: as above.
+                    unsafe { libc::pause() };
+                }
+            }
+            assert!(child > 0, "{}", std::io::Error::last_os_error());
+            child
+        })
+        .collect();
+    area.check_all().unwrap();
+    for child in children {
+        // SAFETY: a child of this process, which nobody else asks about.
+        let ended = unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0)
+        };
+        assert_eq!(ended, child);
+    }
 }
 
 /// A thread makes a child, which makes another, and ends. Then the program is killed while both read memory that is

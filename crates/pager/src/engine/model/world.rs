@@ -45,6 +45,8 @@ pub(super) enum Step {
     Turn,
     Read(usize, bool),
     Write(usize, bool),
+    /// What is at a place on the store is other data from now on.
+    Rot(u64),
     Pass,
     Adopt,
     Touch(usize, usize, u64, Option<u64>),
@@ -107,6 +109,7 @@ impl World {
             seal: scope.seal.then(|| Seal::new(&Secret::new(|| [5; KEY_BYTES]).unwrap()).unwrap()),
             store_faults: None,
             writes_per_day_bytes: None,
+            taken_over: None,
             notify: None,
         })
         .unwrap();
@@ -251,6 +254,9 @@ impl World {
                     steps.extend((0..kernel.writing.len()).map(|index| Step::Write(index, sound)));
                 }
             }
+            if self.scope.losses && self.failures < self.scope.failures {
+                steps.extend(kernel.store.keys().map(|&place| Step::Rot(place)));
+            }
             if kernel.memories[0].mapped.values().any(|registered| !registered) {
                 steps.push(Step::Adopt);
             }
@@ -392,6 +398,9 @@ impl World {
             Step::Read(index, sound) => kernel(|kernel| kernel.end_read(index, sound)),
             Step::Write(index, sound) => kernel(|kernel| kernel.end_write(index, sound)),
             // What was given up is left alone for two seconds.
+            Step::Rot(place) => kernel(|kernel| {
+                kernel.store.insert(place, u64::MAX);
+            }),
             Step::Pass if self.scope.free => kernel(|kernel| kernel.time += Duration::from_millis(2100)),
             Step::Pass => kernel(|kernel| kernel.time += Duration::from_millis(300)),
             Step::Adopt => self.adopt(),
@@ -432,7 +441,8 @@ impl World {
             }),
         }
         self.passes += u32::from(*step == Step::Pass);
-        self.failures += u32::from(matches!(step, Step::Read(_, false) | Step::Write(_, false)));
+        self.failures +=
+            u32::from(matches!(step, Step::Read(_, false) | Step::Write(_, false) | Step::Rot(_)));
         if let Err(what) = self.look() {
             panic!("{what}\n{}", self.story);
         }
@@ -477,7 +487,7 @@ impl World {
                 kernel.memories[number].tell(Told::Fault { address, write: write.is_some() });
             });
         };
-        let is_lost = self.scope.holds > 0 && number > 0 && standing == Standing::Poison;
+        let is_lost = standing == Standing::Poison && self.scope.may_lose(number);
         assert!(
             is_lost || wanted.allows(standing),
             "{address:x}: {wanted:?} wanted, {standing:?}\n{}",
@@ -489,7 +499,7 @@ impl World {
         {
             program.wants.insert(address, Want::Exactly(content));
         }
-        if let Some(content) = write {
+        if let Some(content) = write.filter(|_| !is_lost) {
             program.wants.insert(address, Want::Exactly(content));
             kernel(|kernel| {
                 let memory = &mut kernel.memories[number];
@@ -645,7 +655,7 @@ impl Drop for World {
         if std::thread::panicking() {
             return;
         }
-        if self.scope.holds == 0 {
+        if self.scope.holds == 0 && !self.scope.losses {
             assert_eq!(self.engine.stats.get(Stat::Lost), 0, "{}", self.story);
         }
     }
