@@ -1,6 +1,6 @@
 //! What `overdrive extend` asks for, and building the engine from it.
 
-use crate::{api, fork, ground};
+use crate::{api, ending, fork, ground};
 use overdrive_pager::engine::{Config, Engine, Notice, StoreFaults};
 use overdrive_pager::pool::Compress;
 use overdrive_pager::seal::Seal;
@@ -176,6 +176,7 @@ impl Setup {
         start_thread("overmem", move |started| serve(engine, &places, started))?;
         // Once and for all, so not before nothing can fail any more.
         fork::end_children_with(Arc::clone(&stats));
+        ending::note_first_thread();
         api::note_running(stats, hints);
         Ok(())
     }
@@ -299,11 +300,16 @@ fn serve(mut engine: Engine, places: &Places, started: &AtomicBool) {
     // privileged user's gets it.
     let _ = raise_current_thread();
     engine.watch_process(&ground::own_ranges());
+    let mut ending = ending::Watch::new();
     started.store(true, Ordering::Release);
-    let forever = AtomicBool::new(false);
-    let outcome = engine.serve(&forever);
+    let error = loop {
+        if let Err(error) = engine.turn() {
+            break error;
+        }
+        ending.look();
+    };
     // Without the engine the program would wait for ever, or read zeroes where its data was: it is stopped.
-    let line = format!("overdrive extend: the engine failed ({outcome:?}); the program is stopped\n");
+    let line = format!("overdrive extend: the engine failed ({error:?}); the program is stopped\n");
     // SAFETY: the bytes are valid for the call.
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
 }
