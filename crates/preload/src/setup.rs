@@ -190,7 +190,7 @@ fn start_thread(name: &str, work: impl FnOnce(&AtomicBool) + Send + 'static) -> 
     let told = Arc::clone(&started);
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         signals::block_all();
-        ground::keep_descriptors();
+        ground::stand_apart();
         work(&told);
     });
     thread.map_err(|error| format!("starting a thread: {error}"))?;

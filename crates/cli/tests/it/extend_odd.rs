@@ -255,3 +255,30 @@ int main(int count, char **words) {\n\
     const WITH_ANOTHER: &[&str] = &["sh", "-c", "\"$0\" two; test $? = 5"];
     passes(NAME, BODY, &[ALONE, WITH_ANOTHER], ANY, "");
 }
+
+/// The library's threads shared the program's directory: the kernel refused it.
+#[test]
+fn a_program_may_enter_another_mount_namespace() {
+    const NAME: &str = "extend_odd::a_program_may_enter_another_mount_namespace";
+    const BODY: &str = "\
+#include <sched.h>\n\
+int main(void) {\n\
+    int ends[2];\n\
+    char path[64], byte = 0;\n\
+    alarm(60);\n\
+    pipe(ends);\n\
+    int child = fork();\n\
+    if (child == 0) {\n\
+        byte = unshare(CLONE_NEWNS) == 0;\n\
+        write(ends[1], &byte, 1);\n\
+        pause();\n\
+    }\n\
+    read(ends[0], &byte, 1);\n\
+    sprintf(path, \"/proc/%d/ns/mnt\", child);\n\
+    int entered = byte ? setns(open(path, O_RDONLY), CLONE_NEWNS) : -1;\n\
+    kill(child, SIGKILL);\n\
+    waitpid(child, 0, 0);\n\
+    return byte ? entered ? 3 : 0 : 77;\n\
+}\n";
+    passes(NAME, BODY, &[&[]], ANY, "this user may have no mount namespace");
+}
