@@ -153,14 +153,18 @@ pub(crate) fn note_descriptors() {
 /// do) would close the userfaultfd, and the kernel would serve zeroes from then on. Of the descriptors that
 /// the program was started with only standard error is kept, for a last word: who waits for the end of its
 /// input or output, or of any other pipe, must not wait for this thread.
-pub(crate) fn keep_descriptors() {
-    // SAFETY: concerns this thread's descriptors only: after the first call no others. Nothing of the
-    // program has run yet, so that 0 and 1 are what it was started with; they stay taken, lest something of
-    // ours be written to as standard output.
+///
+/// It gets a directory of its own as well, and stands in the root: who shares that with another thread may not
+/// enter a mount namespace (setns), and where the program has gone may be unmounted once it has left.
+pub(crate) fn stand_apart() {
+    // SAFETY: concerns this thread's descriptors and directory only: after the first call no others. Nothing
+    // of the program has run yet, so that 0 and 1 are what it was started with; they stay taken, lest
+    // something of ours be written to as standard output.
     unsafe {
-        if libc::unshare(libc::CLONE_FILES) != 0 {
+        if libc::unshare(libc::CLONE_FILES | libc::CLONE_FS) != 0 {
             return;
         }
+        libc::chdir(c"/".as_ptr());
         let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
         if nothing >= 0 {
             libc::dup3(nothing, 0, libc::O_CLOEXEC);

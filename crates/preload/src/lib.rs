@@ -8,6 +8,7 @@
 
 pub mod api;
 mod arena;
+mod ending;
 mod fork;
 mod ground;
 mod options;

@@ -1,6 +1,6 @@
 //! What `overdrive extend` asks for, and building the engine from it.
 
-use crate::{api, fork, ground};
+use crate::{api, ending, fork, ground};
 use overdrive_pager::engine::{Config, Engine, Notice, StoreFaults, in_plain_words};
 use overdrive_pager::pool::Compress;
 use overdrive_pager::seal::Seal;
@@ -179,6 +179,7 @@ impl Setup {
         start_thread("overmem", move |started| serve(engine, &places, started))?;
         // Once and for all, so not before nothing can fail any more.
         fork::end_children_with_engine();
+        ending::note_first_thread();
         api::note_running(stats, hints);
         Ok(())
     }
@@ -192,7 +193,7 @@ fn start_thread(name: &str, work: impl FnOnce(&AtomicBool) + Send + 'static) -> 
     let told = Arc::clone(&started);
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         signals::block_all();
-        ground::keep_descriptors();
+        ground::stand_apart();
         work(&told);
     });
     thread.map_err(|error| format!("starting a thread: {error}"))?;
@@ -305,10 +306,16 @@ fn serve(mut engine: Engine, places: &Places, started: &AtomicBool) {
     // privileged user's gets it.
     let _ = raise_current_thread();
     engine.watch_process(&ground::own_ranges());
+    let mut ending = ending::Watch::new();
     started.store(true, Ordering::Release);
-    let forever = AtomicBool::new(false);
-    let why = engine.serve(&forever).map_or_else(in_plain_words, |()| "it ended".to_owned());
+    let errno = loop {
+        if let Err(errno) = engine.turn() {
+            break errno;
+        }
+        ending.look();
+    };
     // Without the engine the program would wait for ever, or read zeroes where its data was: it is stopped.
+    let why = in_plain_words(errno);
     say(&format!("overdrive extend: the engine failed ({why}); the program is stopped\n"));
 }
 

@@ -39,6 +39,7 @@ pub mod swap;
 #[cfg(test)]
 mod test_skip;
 pub mod thread_words;
+pub mod threads_left;
 pub mod uffd;
 pub mod usage;
 pub mod vm_counters;

@@ -31,6 +31,15 @@ impl PageMap {
         Ok(Self { fd: open("/proc/self/pagemap")?, statm: open("/proc/self/statm")? })
     }
 
+    /// Counts by the calling thread from now on, and no more by the first one: of a thread that has ended the
+    /// kernel says that it holds nothing.
+    pub fn count_by_this_thread(&mut self) {
+        // Without it the count is right as long as the first one lives.
+        if let Ok(statm) = open("/proc/thread-self/statm") {
+            self.statm = statm;
+        }
+    }
+
     /// Pages of anonymous memory of this process that are in DRAM, as the kernel counts them (resident less
     /// those of files and shared memory).
     ///

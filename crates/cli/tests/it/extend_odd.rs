@@ -207,3 +207,78 @@ int main(int count, char **words) {\n\
     // It is ended by an alarm when the pipe does not end.
     passes(NAME, BODY, &[&[]], ANY, "");
 }
+
+/// The library's threads were left, and it never ended; nor was it held to its budget.
+#[test]
+fn a_program_whose_first_thread_ends_before_it_is_held_and_ends() {
+    const NAME: &str = "extend_odd::a_program_whose_first_thread_ends_before_it_is_held_and_ends";
+    const BODY: &str = "\
+#include <pthread.h>\n\
+static void at_end(void) { printf(\"and the end\"); }\n\
+static void *rest(void *first) {\n\
+    enum { PAGES = 128 * MIB };\n\
+    pthread_join((pthread_t)first, 0);\n\
+    uint64_t *all = map(PAGES);\n\
+    for (long page = 0; page < PAGES; page++) fill(all, page);\n\
+    for (long page = 0; page < PAGES; page++) if (!is_there(all, page)) return 0;\n\
+    printf(\"all is there \");\n\
+    return 0;\n\
+}\n\
+int main(void) {\n\
+    pthread_t thread;\n\
+    atexit(at_end);\n\
+    if (pthread_create(&thread, 0, rest, (void *)pthread_self())) return 2;\n\
+    pthread_detach(thread);\n\
+    pthread_exit(0);\n\
+}\n";
+    const SAYS: &[&str] = &["sh", "-c", "test \"$(\"$0\"; echo :$?)\" = 'all is there and the end:0'"];
+    passes(NAME, BODY, &[SAYS], 32..=96, "");
+}
+
+/// It went on for ever.
+#[test]
+fn a_program_whose_threads_end_in_the_kernels_way_ends_with_the_first_ones_code() {
+    const NAME: &str =
+        "extend_odd::a_program_whose_threads_end_in_the_kernels_way_ends_with_the_first_ones_code";
+    const BODY: &str = "\
+#include <pthread.h>\n#include <sys/syscall.h>\n\
+static void at_end(void) { _exit(6); }\n\
+static void *rest(void *none) { usleep(300000); syscall(SYS_exit, 7); return 0; }\n\
+int main(int count, char **words) {\n\
+    pthread_t thread;\n\
+    alarm(60);\n\
+    atexit(at_end);\n\
+    if (count > 1 && pthread_create(&thread, 0, rest, 0)) return 2;\n\
+    syscall(SYS_exit, 5);\n\
+}\n";
+    const ALONE: &[&str] = &["sh", "-c", "\"$0\"; test $? = 5"];
+    const WITH_ANOTHER: &[&str] = &["sh", "-c", "\"$0\" two; test $? = 5"];
+    passes(NAME, BODY, &[ALONE, WITH_ANOTHER], ANY, "");
+}
+
+/// The library's threads shared the program's directory: the kernel refused it.
+#[test]
+fn a_program_may_enter_another_mount_namespace() {
+    const NAME: &str = "extend_odd::a_program_may_enter_another_mount_namespace";
+    const BODY: &str = "\
+#include <sched.h>\n\
+int main(void) {\n\
+    int ends[2];\n\
+    char path[64], byte = 0;\n\
+    alarm(60);\n\
+    pipe(ends);\n\
+    int child = fork();\n\
+    if (child == 0) {\n\
+        byte = unshare(CLONE_NEWNS) == 0;\n\
+        write(ends[1], &byte, 1);\n\
+        pause();\n\
+    }\n\
+    read(ends[0], &byte, 1);\n\
+    sprintf(path, \"/proc/%d/ns/mnt\", child);\n\
+    int entered = byte ? setns(open(path, O_RDONLY), CLONE_NEWNS) : -1;\n\
+    kill(child, SIGKILL);\n\
+    waitpid(child, 0, 0);\n\
+    return byte ? entered ? 3 : 0 : 77;\n\
+}\n";
+    passes(NAME, BODY, &[&[]], ANY, "this user may have no mount namespace");
+}

@@ -81,8 +81,9 @@ pub(super) struct Takeover {
 
 impl Engine {
     /// From now on takes over the memory of this process as it nears the budget, except for `exclude` and
-    /// what the engine itself needs.
+    /// what the engine itself needs. To be called by the thread that serves.
     pub fn watch_process(&mut self, exclude: &[Range<u64>]) {
+        self.page_map.count_by_this_thread();
         let own = [self.frames.extent(), self.pool.extent()];
         let own = own.into_iter().chain(self.io.extents()).chain(self.seal.as_ref().map(Seal::extent));
         let now = Instant::now();

@@ -1,0 +1,103 @@
+//! The end of a program whose first thread ends before it.
+//!
+//! A process ends with its last thread, and the C library runs what is left to be done (`exit`) in the last of
+//! those that it made. The threads of this library are among both and do not end, so such a program would
+//! never. When its first thread leaves in the C library's way (pthread_exit), another is made that waits
+//! until there is no other left, and does what the last one would have. A first thread that leaves in the
+//! kernel's way (SYS_exit) has nothing run: the process ends with its code.
+
+use overdrive_sys::signals;
+use overdrive_sys::threads_left::ThreadsLeft;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Threads of this library: the one that serves, and its agent.
+const OWN_THREADS: usize = 2;
+/// How often it is looked whether no other is left.
+const EVERY: Duration = Duration::from_millis(20);
+
+/// There is a thread that waits to end the program.
+static STANDS_IN: AtomicBool = AtomicBool::new(false);
+/// It need not wait any more.
+static IS_OVER: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+
+/// Has the C library tell when the calling thread leaves, if that is the first one.
+pub(crate) fn note_first_thread() {
+    let mut key = 0;
+    // SAFETY: both calls only return numbers; the key is valid once it is made, and what it is set to is a
+    // number, and not read as anything else.
+    unsafe {
+        let process = libc::getpid();
+        if process == libc::gettid() && libc::pthread_key_create(&raw mut key, Some(leaves)) == 0 {
+            libc::pthread_setspecific(key, std::ptr::without_provenance(process as usize));
+        }
+    }
+}
+
+/// The first thread of this process leaves.
+extern "C" fn leaves(process: *mut c_void) {
+    // SAFETY: only returns a number. A child has none of this library's threads, and ends by itself.
+    if process.addr() != unsafe { libc::getpid() } as usize {
+        return;
+    }
+    // Before the thread is there: the first one is too until this returns, and so nothing is ended yet.
+    STANDS_IN.store(true, Ordering::Release);
+    let mut thread = MaybeUninit::uninit();
+    // SAFETY: the thread's id is written before it is used, and nobody else knows it.
+    unsafe {
+        let made =
+            libc::pthread_create(thread.as_mut_ptr(), std::ptr::null(), stand_in, std::ptr::null_mut());
+        if made == 0 {
+            libc::pthread_detach(thread.assume_init());
+        } else {
+            STANDS_IN.store(false, Ordering::Release);
+        }
+    }
+}
+
+extern "C" fn stand_in(_: *mut c_void) -> *mut c_void {
+    signals::block_all();
+    let (is_over, changed) = &IS_OVER;
+    let guard = is_over.lock().unwrap_or_else(PoisonError::into_inner);
+    drop(changed.wait_while(guard, |is_over| !*is_over));
+    // SAFETY: what the program wants to run at its end runs in this thread, as it would in its last one.
+    unsafe { libc::exit(0) }
+}
+
+/// Looks from time to time whether the program has ended.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// Without it nothing can be told.
+    threads: Option<ThreadsLeft>,
+    looked: Instant,
+}
+
+impl Watch {
+    /// To be made by the engine's thread: its descriptors stay.
+    pub(crate) fn new() -> Self {
+        Self { threads: ThreadsLeft::open().ok(), looked: Instant::now() }
+    }
+
+    /// Ends the process when no thread of the program is left.
+    pub(crate) fn look(&mut self) {
+        if self.looked.elapsed() < EVERY {
+            return;
+        }
+        self.looked = Instant::now();
+        let stands_in = STANDS_IN.load(Ordering::Acquire);
+        let others = OWN_THREADS + usize::from(stands_in);
+        let ended = self.threads.as_ref().and_then(|threads| threads.first_ended_beside(others));
+        match ended {
+            Some(_) if stands_in => {
+                *IS_OVER.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+                IS_OVER.1.notify_all();
+            }
+            // SAFETY: ends the process at once, as nothing of the program runs any more.
+            Some(code) => unsafe { libc::_exit(code) },
+            None => {}
+        }
+    }
+}
