@@ -119,7 +119,8 @@ impl Outcome {
 fn verdict(backings: &[Outcome]) -> Ending {
     let mut ending = Ending::Done;
     for backing in backings.iter().filter(|backing| backing.held == 0) {
-        let Some(trial) = backing.trials.iter().min_by_key(|trial| trial.instances) else { continue };
+        // Of a number that was tried twice the second trial, as in the record.
+        let Some(trial) = backing.trials.iter().rev().min_by_key(|trial| trial.instances) else { continue };
         let number = match trial.instances {
             1 => "one instance".to_owned(),
             number => format!("{number} instances"),
@@ -220,7 +221,7 @@ fn one_backing(
     let mut search = Search::from(before.iter().find(possible).copied().unwrap_or(1), plan.max);
     let mut next = plan.instances.or_else(|| search.next());
     while let Some(instances) = next {
-        line.begin(instances);
+        line.begin(instances, outcome.trials.iter().any(|trial| trial.instances == instances));
         let tried = attempt(&mut fleet, instances, &plan.trial, stop, &mut |step| line.step(step));
         line.clear();
         let trial = match tried {
@@ -231,7 +232,7 @@ fn one_backing(
             }
         };
         line.end(&trial);
-        search.learn(instances, trial.held());
+        search.learn(instances, trial.found());
         outcome.trials.push(trial);
         (outcome.held, outcome.failed) = (search.held(), search.failed());
         next = if plan.instances.is_some() { None } else { search.next() };

@@ -163,6 +163,11 @@ fn an_objective_that_cannot_be_met_says_by_how_much() {
     }
     let (code, record, error) = density(&["--records", "1000", "--objective", "avg=1ns", "--rate", "500"]);
     assert_eq!((code, &record["backings"][0]["held"]), (1, &Value::from(0)));
+    // What would be the edge is tried once more.
+    let backing = &record["backings"][0];
+    assert_eq!((backing["trials"].as_array().unwrap().len(), &backing["failed"]), (2, &Value::from(1)));
+    assert_eq!(backing["edge"], backing["trials"][1]["verdict"]);
+    assert!(error.contains("dram     1 instance again, avg "), "{error}");
     let last = error.lines().last().unwrap();
     assert!(
         last.starts_with("overdrive: dram: the objective is not met at one instance: instance 0: avg "),
