@@ -292,6 +292,12 @@ impl Backing {
         self.searched && self.failed.is_none_or(|failed| failed > self.held.saturating_add(1))
     }
 
+    /// The most instances that may hold: below the smallest number that failed. None when none did.
+    #[must_use]
+    pub fn most(&self) -> Option<u32> {
+        self.failed.map(|failed| failed.saturating_sub(1).max(self.held))
+    }
+
     /// The number held, in words that say what is a bound.
     #[must_use]
     pub fn held_text(&self) -> String {

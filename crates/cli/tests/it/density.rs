@@ -129,6 +129,14 @@ fn a_search_ends_at_the_edge_of_memory_and_the_record_is_shown_again() {
     let (code, _, error) = run(&["report", stored.to_str().unwrap(), "--hlog", log.to_str().unwrap()]);
     let log = std::fs::read_to_string(log).unwrap_or_default();
     assert!(code == 0 && log.contains(&format!("Tag=dram-{held}-instances,")), "{error}{log}");
+    let html = std::fs::read_to_string(folder.path().join("density.html")).unwrap();
+    assert!(html.contains("<svg") && !html.contains("<script"));
+    costs_are_known_as_far_as_the_numbers(&record, &stored);
+}
+
+/// What `cost` makes of a record of one backing: twice that backing, with an edge and without.
+fn costs_are_known_as_far_as_the_numbers(record: &Value, stored: &Path) {
+    let held = record["backings"][0]["held"].as_u64().unwrap();
     let cost =
         ["cost", "--dram-a", "2GiB", "--dram-b", "1GiB", "--ssd-b", "4GiB", "--price-ratio", "4", "--from"];
     let (code, _, error) = run(&[&cost[..], &[stored.to_str().unwrap()]].concat());
@@ -136,13 +144,13 @@ fn a_search_ends_at_the_edge_of_memory_and_the_record_is_shown_again() {
     let mut two = record.clone();
     let again = two["backings"][0].clone();
     two["backings"].as_array_mut().unwrap().push(again);
-    std::fs::write(&stored, two.to_string()).unwrap();
+    std::fs::write(stored, two.to_string()).unwrap();
     let (code, text, error) = run(&[&cost[..], &[stored.to_str().unwrap()]].concat());
     assert_eq!(code, 0, "{error}");
     assert!(text.contains(&format!("A holds {held} on dram, B {held} on dram")), "{text}");
     // A search that found no edge says a bound, and so does what is computed from it.
     two["backings"][1]["failed"] = Value::Null;
-    std::fs::write(&stored, two.to_string()).unwrap();
+    std::fs::write(stored, two.to_string()).unwrap();
     let (code, text, error) = run(&[&cost[..], &[stored.to_str().unwrap()]].concat());
     assert_eq!(code, 0, "{error}");
     let text = crate::support::words_of(&text);
@@ -152,8 +160,28 @@ fn a_search_ends_at_the_edge_of_memory_and_the_record_is_shown_again() {
     let value: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(value["server_a"]["instances_at_least"], false);
     assert_eq!(value["server_b"]["instances_at_least"], true);
-    let html = std::fs::read_to_string(folder.path().join("density.html")).unwrap();
-    assert!(html.contains("<svg") && !html.contains("<script"));
+    assert_eq!(value["server_b"]["instances_at_most"], Value::Null);
+    // The more B holds, the sooner it pays.
+    assert_eq!(value["break_even"]["best"]["kind"], "always");
+    let costs = |failed: Value, searched: bool| {
+        let mut record = two.clone();
+        (record["backings"][1]["failed"], record["backings"][1]["searched"]) = (failed, searched.into());
+        std::fs::write(stored, record.to_string()).unwrap();
+        let (code, text, error) = run(&[&cost[..], &[stored.to_str().unwrap()]].concat());
+        assert_eq!(code, 0, "{error}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        crate::support::words_of(&text)
+    };
+    // The same numbers: 4 GiB of SSD for 1 GiB of DRAM.
+    let text = costs(Value::Null, true);
+    assert!(text.contains("than one on A from a price ratio of at most 4 on"), "{text}");
+    let text = costs(Value::Null, false);
+    assert!(text.contains(&format!("B at least {held} on dram")), "one number is no edge: {text}");
+    let text = costs((held + 1).into(), true);
+    assert!(text.contains("than one on A from a price ratio of 4 on"), "{text}");
+    let text = costs((held * 3 / 2 + 2).into(), true);
+    assert!(text.contains("from a price ratio between ") && text.contains(" and 4 on"), "{text}");
+    assert!(text.contains(&format!("B {held} to {} on dram", held * 3 / 2 + 1)), "{text}");
 }
 
 #[test]
