@@ -18,7 +18,6 @@ use overdrive_base::size::format_size;
 use overdrive_base::time::format_ns;
 use overdrive_density::backing::Backing;
 use overdrive_density::fleet::{Fleet, FleetError};
-use overdrive_density::instance::folder::RunFolder;
 use overdrive_density::instance::process::RedisProcess;
 use overdrive_density::instance::vm::{RedisVm, VmSpec};
 use overdrive_density::instance::{InstanceError, Kind, folder, guest};
@@ -29,6 +28,7 @@ use overdrive_report::render;
 use overdrive_sys::swap::SwapFile;
 use plan::Plan;
 use progress::Line;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -144,7 +144,7 @@ fn measure(plan: &Plan, stop: &AtomicBool, notes: &mut Vec<String>) -> (Vec<Outc
             break;
         }
         let before = held_before(&outcomes);
-        let measured = plan.backing(*name, site.store.as_ref().map(RunFolder::path)).and_then(|backing| {
+        let measured = plan.backing(*name, site.store.as_deref()).and_then(|backing| {
             outcomes.push(Outcome::new(plan, &backing));
             let outcome = outcomes.last_mut().context("it was just put there")?;
             one_backing(plan, backing, &before, stop, outcome)
@@ -169,7 +169,8 @@ fn held_before(outcomes: &[Outcome]) -> Vec<u32> {
 #[derive(Debug)]
 struct Site {
     swap: Option<SwapFile>,
-    store: Option<RunFolder>,
+    /// The folder of the pagers' stores, which their fleet makes.
+    store: Option<PathBuf>,
 }
 
 impl Site {
@@ -185,7 +186,7 @@ impl Site {
             let told = try_out("extend", command(&program, "pager", DRAM_MIN, &place))?;
             // What it says of this one budget is no news.
             notes.extend(told.into_iter().filter(|line| line.contains("not covered")));
-            site.store = Some(RunFolder::create_store(&wish.folder)?);
+            site.store = Some(folder::store_in(&wish.folder)?);
         }
         if let Some(wish) = &plan.swap {
             notes.push(format!(

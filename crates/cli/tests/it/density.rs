@@ -600,13 +600,17 @@ fn a_killed_run_of_extended_instances_leaves_nothing_after_stale() {
     let quick = ["--backing", "extend", "--store", store, "--dram", "128MiB", "--objective", "max=60s"];
     let (code, _, error) = density(&[&quick, &TWO[..]].concat());
     assert_eq!(code, 0, "{error}");
-    // Two servers, the programs that wait for them (whose command lines name the servers too), its folder.
-    let (child, marker) = started(&[&quick[..6], &TWO[..]].concat(), 5);
-    let _ = killed(child, &marker, "redis-server");
-    stale(&marker);
-    let start = Instant::now();
-    while !groups(&marker).is_empty() || std::fs::read_dir(place.path()).unwrap().count() > 0 {
-        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", groups(&marker));
-        std::thread::sleep(Duration::from_millis(50));
+    // Two servers, the programs that wait for them (whose command lines name the servers too), its folder;
+    // and while another backing is measured before it.
+    for (backing, count) in [("extend", 5), ("dram,extend", 3)] {
+        let backing = ["--backing", backing];
+        let (child, marker) = started(&[&backing, &quick[2..6], &TWO[..]].concat(), count);
+        let _ = killed(child, &marker, "redis-server");
+        stale(&marker);
+        let start = Instant::now();
+        while !groups(&marker).is_empty() || std::fs::read_dir(place.path()).unwrap().count() > 0 {
+            assert!(start.elapsed() < Duration::from_secs(60), "{:?}", groups(&marker));
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
