@@ -287,6 +287,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         (&["--max", "0"], "--max 0: wanted"),
         (&["--iterations", "0"], "--iterations 0: wanted"),
         (&["--runtime", "0s"], "--runtime: wanted"),
+        (&["--warmup", "25h"], "--warmup: wanted at most a day"),
         (&["--price-ratio", "0"], "--price-ratio 0: wanted"),
         (&["--price-ratio", "nan"], "--price-ratio NaN: wanted"),
         (&["--port", "7000", "--kind", "vm"], "for --kind process"),

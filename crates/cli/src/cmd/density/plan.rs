@@ -195,6 +195,9 @@ fn check_load(flags: &DensityFlags) -> Result<()> {
     if flags.runtime.is_zero() || flags.runtime.as_secs() > 86_400 {
         refuse!("--runtime: wanted more than nothing and at most a day");
     }
+    if flags.warmup.is_some_and(|warmup| warmup.as_secs() > 86_400) {
+        refuse!("--warmup: wanted at most a day");
+    }
     let for_guests = flags.kernel.is_some() || flags.modules.is_some() || flags.vm_memory.is_some();
     if for_guests && flags.kind != DensityKind::Vm {
         refuse!("--kernel, --modules and --vm-memory are for --kind vm: wanted that, or none of them");

@@ -65,8 +65,9 @@ pub(crate) fn check(plan: &Plan, memory: &Memory) -> Result<()> {
     let least = budget_min(threads);
     if plan.dram_bytes < least {
         refuse!(
-            "--dram {budget} with {threads} threads: wanted at least {}, or what they read and write at once fills it \
+            "--dram {budget} with {threads} thread{}: wanted at least {}, or what they read and write at once fills it \
              and the OOM killer ends the run",
+            if threads == 1 { "" } else { "s" },
             format_size(least)
         );
     }
