@@ -263,6 +263,7 @@ fn what_cannot_be_is_refused_in_one_line() {
     for (arguments, words) in [
         (missing, "wanted the package redis-server"),
         (&["--rate", "0"], "--rate 0: wanted"),
+        (&["--rate", "1e-308"], "wanted 0.00001 to 1000000 requests/s"),
         (&["--mix", "101"], "--mix 101: wanted"),
         (&["--records", "0"], "--records 0: wanted"),
         (&["--value-size", "0"], "--value-size 0: wanted"),
