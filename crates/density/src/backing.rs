@@ -20,7 +20,7 @@ pub enum Backing {
 pub struct Extended {
     /// The program that has the command `extend`.
     pub program: PathBuf,
-    /// A folder of the run's own on the drive, in which it keeps what is cold.
+    /// A folder of the run's own on the drive, in which it keeps what is cold. The fleet makes it.
     pub store: PathBuf,
     /// The most that one instance may have there, in bytes.
     pub store_bytes: u64,

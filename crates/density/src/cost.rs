@@ -190,12 +190,41 @@ pub fn compare(a: &Server, b: &Server, prices: &Prices) -> Result<Comparison, Co
     })
 }
 
-/// Solves for the ratio at which both cost the same, the price of SSD held.
-fn break_even(a: &Server, b: &Server, ssd_per_gib: f64) -> BreakEven {
-    let (n_a, n_b) = match (a.instances, b.instances) {
+/// What the break-even may be where more instances may hold than are known to: at worst and at best for B.
+/// `most_a` and `most_b` are the most that may hold; none when nothing is known of it.
+#[must_use]
+pub fn break_even_between(
+    a: &Server,
+    b: &Server,
+    prices: &Prices,
+    (most_a, most_b): (Option<u32>, Option<u32>),
+) -> (BreakEven, BreakEven) {
+    let (least_a, least_b) = numbers(a, b);
+    if a.instances.is_none() || b.instances.is_none() {
+        let exact = break_even(a, b, prices.ssd_per_gib);
+        return (exact, exact);
+    }
+    let most = |most: Option<u32>, least: f64| most.map_or(f64::INFINITY, f64::from).max(least);
+    let with = |n_a, n_b| break_even_with((a, n_a), (b, n_b), prices.ssd_per_gib);
+    // The more instances a server holds, the less each costs.
+    (with(most(most_a, least_a), least_b), with(least_a, most(most_b, least_b)))
+}
+
+/// What costs are divided by: the instances of both, or nothing.
+fn numbers(a: &Server, b: &Server) -> (f64, f64) {
+    match (a.instances, b.instances) {
         (Some(n_a), Some(n_b)) => (f64::from(n_a), f64::from(n_b)),
         _ => (1.0, 1.0),
-    };
+    }
+}
+
+fn break_even(a: &Server, b: &Server, ssd_per_gib: f64) -> BreakEven {
+    let (n_a, n_b) = numbers(a, b);
+    break_even_with((a, n_a), (b, n_b), ssd_per_gib)
+}
+
+/// Solves for the ratio at which both cost the same for each instance, the price of SSD held.
+fn break_even_with((a, n_a): (&Server, f64), (b, n_b): (&Server, f64), ssd_per_gib: f64) -> BreakEven {
     // Per instance A must cost at least as much as B: slope x ratio >= offset.
     let slope = ssd_per_gib * (a.dram_gib / n_a - b.dram_gib / n_b);
     let fixed = |server: &Server, n: f64| (server.ssd_gib * ssd_per_gib + server.other_cost) / n;
@@ -294,6 +323,31 @@ mod tests {
         let compared = compare(&a, &b, &Prices::of_ratio(3.0)).unwrap();
         assert_eq!(compared.break_even, BreakEven::FromRatio(3.0));
         assert_eq!(compared.relative_cost_per_instance, Some(1.0));
+    }
+
+    #[test]
+    fn what_is_not_known_of_the_numbers_is_not_known_of_the_break_even() {
+        // At n instances on B against 10 on A it pays from 300 / (10 n - 100) on.
+        let a = Server { instances: Some(10), ..server(100.0, 0.0) };
+        let b = Server { instances: Some(20), ..server(100.0, 300.0) };
+        let prices = Prices::of_ratio(4.0);
+        let between = |most_a, most_b| break_even_between(&a, &b, &prices, (most_a, most_b));
+        let from = BreakEven::FromRatio;
+        assert_eq!(between(Some(10), Some(20)), (from(3.0), from(3.0)));
+        assert_eq!(between(Some(10), Some(40)), (from(3.0), from(1.0)));
+        assert_eq!(between(Some(10), None), (from(3.0), BreakEven::Always));
+        assert_eq!(between(Some(15), Some(20)), (from(9.0), from(3.0)));
+        assert_eq!(between(Some(20), Some(20)), (BreakEven::Never, from(3.0)));
+        assert_eq!(between(None, Some(20)), (BreakEven::Never, from(3.0)));
+        assert_eq!(between(None, None), (BreakEven::Never, BreakEven::Always));
+        // B is the one with more DRAM.
+        let (a, b) = (server(100.0, 50.0), server(150.0, 0.0));
+        let (a, b) = (Server { instances: Some(1), ..a }, Server { instances: Some(1), ..b });
+        let found = break_even_between(&a, &b, &prices, (Some(1), None));
+        assert_eq!(found, (BreakEven::UpToRatio(1.0), BreakEven::Always));
+        // Without numbers there is nothing to be uncertain of.
+        let (a, b) = (server(100.0, 0.0), server(50.0, 100.0));
+        assert_eq!(break_even_between(&a, &b, &prices, (None, None)), (from(2.0), from(2.0)));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use crate::backing::{Backing, Moved};
 use crate::connection::Connection;
-use crate::instance::folder::{RunFolder, mark_store};
+use crate::instance::folder::RunFolder;
 use crate::instance::{Instance, InstanceError, Kind, Seat};
 use crate::load::{self, LoadError, LoadSpec};
 use overdrive_sys::memory_group::zswap::ZswapFollower;
@@ -113,10 +113,8 @@ impl<'a> Fleet<'a> {
     /// # Errors
     /// When its folder or its groups cannot be made; nothing is left behind then.
     pub fn new(kind: &'a dyn Kind, spec: FleetSpec) -> Result<Self, FleetError> {
-        let folder = RunFolder::create().map_err(FleetError::Folder)?;
-        if let Some(extended) = spec.backing.extended() {
-            mark_store(folder.path(), &extended.store).map_err(FleetError::Folder)?;
-        }
+        let store = spec.backing.extended().map(|extended| extended.store.as_path());
+        let folder = RunFolder::create(store).map_err(FleetError::Folder)?;
         let group = match &spec.place {
             None => None,
             Some(place) => {

@@ -4,6 +4,7 @@ use crate::backing::Moved;
 use crate::fleet::{Fleet, FleetError, Lost};
 use crate::load::Measured;
 use crate::objective::{FIGURES, Figure, Miss, Objective};
+use crate::search::Found;
 use overdrive_base::size::format_size;
 use overdrive_hist::Histogram;
 use overdrive_sys::disk_stats::DiskStats;
@@ -188,6 +189,17 @@ impl Trial {
     #[must_use]
     pub fn held(&self) -> bool {
         self.verdict == Verdict::Held
+    }
+
+    /// What it says to a search. A miss may be the host's; nothing else would come out otherwise a second
+    /// time.
+    #[must_use]
+    pub fn found(&self) -> Found {
+        match self.verdict {
+            Verdict::Held => Found::Holds,
+            Verdict::Missed { .. } | Verdict::Overloaded { .. } => Found::Missed,
+            _ => Found::Fails,
+        }
     }
 
     /// How far the iterations lie apart in a figure: largest over smallest.
@@ -508,11 +520,14 @@ mod tests {
     fn wrong_answers_and_overload_never_hold() {
         let mut trial = trial(&[1000]);
         trial.measured.overloaded = true;
-        assert!(matches!(judge(&trial, &spec(Judge::Each)), Verdict::Overloaded { .. }));
+        trial.verdict = judge(&trial, &spec(Judge::Each));
+        assert!(matches!(trial.verdict, Verdict::Overloaded { .. }));
+        assert_eq!(trial.found(), Found::Missed, "it may be chance");
         trial.measured.served[0].errors = 3;
         trial.measured.first_error = Some("a key is missing".to_owned());
-        let said = judge(&trial, &spec(Judge::Each)).to_string();
-        assert_eq!(said, "3 wrong answers, the first: a key is missing");
+        trial.verdict = judge(&trial, &spec(Judge::Each));
+        assert_eq!(trial.verdict.to_string(), "3 wrong answers, the first: a key is missing");
+        assert_eq!(trial.found(), Found::Fails, "once is enough");
     }
 
     #[test]

@@ -114,7 +114,7 @@ pub struct Backing {
     pub held: u32,
     /// The smallest that did not; `null` when the search ended at its maximum.
     pub failed: Option<u32>,
-    /// Why that one did not, in one line.
+    /// Why that one did not, in one line; of two trials, what the second said.
     pub edge: Option<String>,
     /// SSD that the instances held need beyond DRAM, bytes; `null` when what one needs is not known.
     #[serde(default)]
@@ -122,7 +122,7 @@ pub struct Backing {
     /// What memory for one of them costs over what it costs on DRAM alone; `null` without a price ratio.
     #[serde(default)]
     pub cost_each: Option<f64>,
-    /// Every number that was tried, in that order.
+    /// Every number that was tried, in that order; one that missed may be there twice.
     pub trials: Vec<Trial>,
 }
 
@@ -292,6 +292,12 @@ impl Backing {
         self.searched && self.failed.is_none_or(|failed| failed > self.held.saturating_add(1))
     }
 
+    /// The most instances that may hold: below the smallest number that failed. None when none did.
+    #[must_use]
+    pub fn most(&self) -> Option<u32> {
+        self.failed.map(|failed| failed.saturating_sub(1).max(self.held))
+    }
+
     /// The number held, in words that say what is a bound.
     #[must_use]
     pub fn held_text(&self) -> String {
@@ -301,8 +307,28 @@ impl Backing {
     /// The trial that stands for this backing: the largest that held, else the smallest that was measured.
     #[must_use]
     pub fn telling(&self) -> Option<&Trial> {
-        let measured = || self.trials.iter().filter(|trial| trial.measured.is_some());
+        let measured = || self.trials.iter().rev().filter(|trial| trial.measured.is_some());
         let held = measured().filter(|trial| trial.held).max_by_key(|trial| trial.instances);
         held.or_else(|| measured().min_by_key(|trial| trial.instances))
+    }
+
+    /// What was measured with a number of instances. Of one that was tried twice the second trial counts: it
+    /// said whether the number holds.
+    #[must_use]
+    pub fn measured_with(&self, instances: u32) -> Option<&Measured> {
+        let mut trials = self.trials.iter().rev().filter(|trial| trial.instances == instances);
+        trials.find_map(|trial| trial.measured.as_ref())
+    }
+
+    /// How often a number of instances was tried.
+    #[must_use]
+    pub fn times_tried(&self, instances: u32) -> usize {
+        self.trials.iter().filter(|trial| trial.instances == instances).count()
+    }
+
+    /// Whether a trial is not the first of its number.
+    #[must_use]
+    pub fn is_again(&self, at: usize) -> bool {
+        self.trials[..at].iter().any(|earlier| earlier.instances == self.trials[at].instances)
     }
 }

@@ -9,7 +9,8 @@ use anyhow::Result;
 use overdrive_density::cost::endurance::{Rating, per_day};
 use overdrive_density::cost::prices::{Drive, EXAMPLE, PriceList};
 use overdrive_density::cost::{
-    Comparison, CostError, Prices, Server, Sweep, check_ratio, check_share, compare, sweep,
+    BreakEven, Comparison, CostError, Prices, Server, Sweep, break_even_between, check_ratio, check_share,
+    compare, sweep,
 };
 use overdrive_report::density::DensityRecord;
 use overdrive_report::render;
@@ -28,8 +29,17 @@ pub(crate) struct Answer {
     pub(crate) endurance: Option<Endurance>,
     /// Where the numbers of instances are from, when they were measured.
     pub(crate) source: Option<String>,
-    /// Whether the numbers of A and B are lower bounds: their searches found no edge.
-    pub(crate) at_least: (bool, bool),
+    /// The most instances that A and B may hold; none when nothing is known above their numbers.
+    pub(crate) most: (Option<u32>, Option<u32>),
+    /// The break-even at worst and at best for B, as far as those numbers are known.
+    pub(crate) break_even: (BreakEven, BreakEven),
+}
+
+impl Answer {
+    /// Whether the numbers of A and B are lower bounds: no edge was found right above them.
+    pub(crate) fn at_least(&self) -> (bool, bool) {
+        (self.a.instances != self.most.0, self.b.instances != self.most.1)
+    }
 }
 
 /// What a density record says about two backings.
@@ -37,7 +47,7 @@ pub(crate) struct Answer {
 struct Density {
     instances_a: u32,
     instances_b: u32,
-    at_least: (bool, bool),
+    most: (Option<u32>, Option<u32>),
     /// To swap, at the number that B holds.
     written_bytes_per_s: f64,
     source: String,
@@ -64,13 +74,13 @@ impl Density {
         Ok(Self {
             instances_a: a.held,
             instances_b: b.held,
-            at_least: (a.is_bound(), b.is_bound()),
+            most: (a.most(), b.most()),
             written_bytes_per_s: measured.map_or(0.0, |measured| measured.swap_out_bytes_per_s),
             source: format!(
                 "Instances: A holds {} on {}, B {} on {} ({name})",
-                a.held_text(),
+                show::number(a.held, a.most()),
                 a.name,
-                b.held_text(),
+                show::number(b.held, b.most()),
                 b.name
             ),
         })
@@ -154,9 +164,10 @@ fn answer(flags: &CostFlags) -> Result<Answer> {
     let drive = list.as_ref().and_then(|list| list.drive.as_ref());
     let written = measured.as_ref().map(|density| per_day(density.written_bytes_per_s));
     let endurance = endurance(flags, drive, written)?;
-    let at_least = measured.as_ref().map(|density| density.at_least).unwrap_or_default();
+    let most = measured.as_ref().map_or((instances_a, instances_b), |density| density.most);
     let source = measured.map(|density| density.source);
-    Ok(Answer { a, b, prices, list, comparison, sweep, endurance, source, at_least })
+    let break_even = break_even_between(&a, &b, &prices, most);
+    Ok(Answer { a, b, prices, list, comparison, sweep, endurance, source, most, break_even })
 }
 
 fn load(path: &Path) -> Result<PriceList> {
@@ -184,6 +195,9 @@ fn endurance(flags: &CostFlags, drive: Option<&Drive>, measured: Option<f64>) ->
     let given = daily.or(flags.write_rate.map(|rate| per_day(rate as f64)));
     match rating {
         Some(rating) => Ok(Some(Endurance { rating, drives, bytes_per_day: given.or(measured) })),
+        None if flags.drives.is_some() => {
+            refuse!("--drives, but no rating of one: wanted --rating SIZE, or a price list with [drive]")
+        }
         None if given.is_some() => {
             refuse!(
                 "bytes written, but no rating to hold them against: wanted --rating SIZE, or a price list with [drive]"
@@ -195,7 +209,7 @@ fn endurance(flags: &CostFlags, drive: Option<&Drive>, measured: Option<f64>) ->
 
 fn rating_of(drive: &Drive, drives: u32) -> Result<Rating> {
     let size = |key: &str, text: &str| {
-        let bytes = overdrive_base::size::parse_size(text);
+        let bytes = overdrive_base::size::parse_size_with_unit(text);
         bytes.map(|bytes| bytes as f64).map_err(|error| Refused(format!("drive.{key}: {error}")))
     };
     let rating = match (&drive.rating, &drive.capacity, drive.drive_writes_per_day, drive.years) {

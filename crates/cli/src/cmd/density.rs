@@ -18,7 +18,6 @@ use overdrive_base::size::format_size;
 use overdrive_base::time::format_ns;
 use overdrive_density::backing::Backing;
 use overdrive_density::fleet::{Fleet, FleetError};
-use overdrive_density::instance::folder::RunFolder;
 use overdrive_density::instance::process::RedisProcess;
 use overdrive_density::instance::vm::{RedisVm, VmSpec};
 use overdrive_density::instance::{InstanceError, Kind, folder, guest};
@@ -29,6 +28,7 @@ use overdrive_report::render;
 use overdrive_sys::swap::SwapFile;
 use plan::Plan;
 use progress::Line;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -116,7 +116,8 @@ impl Outcome {
 fn verdict(backings: &[Outcome]) -> Ending {
     let mut ending = Ending::Done;
     for backing in backings.iter().filter(|backing| backing.held == 0) {
-        let Some(trial) = backing.trials.iter().min_by_key(|trial| trial.instances) else { continue };
+        // Of a number that was tried twice the second trial, as in the record.
+        let Some(trial) = backing.trials.iter().rev().min_by_key(|trial| trial.instances) else { continue };
         let number = match trial.instances {
             1 => "one instance".to_owned(),
             number => format!("{number} instances"),
@@ -140,7 +141,7 @@ fn measure(plan: &Plan, stop: &AtomicBool, notes: &mut Vec<String>) -> (Vec<Outc
             break;
         }
         let before = held_before(&outcomes);
-        let measured = plan.backing(*name, site.store.as_ref().map(RunFolder::path)).and_then(|backing| {
+        let measured = plan.backing(*name, site.store.as_deref()).and_then(|backing| {
             outcomes.push(Outcome::new(plan, &backing));
             let outcome = outcomes.last_mut().context("it was just put there")?;
             one_backing(plan, backing, &before, stop, outcome)
@@ -165,7 +166,8 @@ fn held_before(outcomes: &[Outcome]) -> Vec<u32> {
 #[derive(Debug)]
 struct Site {
     swap: Option<SwapFile>,
-    store: Option<RunFolder>,
+    /// The folder of the pagers' stores, which their fleet makes.
+    store: Option<PathBuf>,
 }
 
 impl Site {
@@ -181,7 +183,7 @@ impl Site {
             let told = try_out("extend", command(&program, "pager", DRAM_MIN, &place))?;
             // What it says of this one budget is no news.
             notes.extend(told.into_iter().filter(|line| line.contains("not covered")));
-            site.store = Some(RunFolder::create_store(&wish.folder)?);
+            site.store = Some(folder::store_in(&wish.folder)?);
         }
         if let Some(wish) = &plan.swap {
             notes.push(format!(
@@ -217,7 +219,7 @@ fn one_backing(
     let mut search = Search::from(before.iter().find(possible).copied().unwrap_or(1), plan.max);
     let mut next = plan.instances.or_else(|| search.next());
     while let Some(instances) = next {
-        line.begin(instances);
+        line.begin(instances, outcome.trials.iter().any(|trial| trial.instances == instances));
         let tried = attempt(&mut fleet, instances, &plan.trial, stop, &mut |step| line.step(step));
         line.clear();
         let trial = match tried {
@@ -228,7 +230,7 @@ fn one_backing(
             }
         };
         line.end(&trial);
-        search.learn(instances, trial.held());
+        search.learn(instances, trial.found());
         outcome.trials.push(trial);
         (outcome.held, outcome.failed) = (search.held(), search.failed());
         next = if plan.instances.is_some() { None } else { search.next() };

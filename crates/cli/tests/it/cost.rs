@@ -69,6 +69,10 @@ fn impossible_prices_are_refused_in_one_line() {
     std::fs::write(&both, example.replace("years = 5", "years = 5\nrating = \"20PB\"")).unwrap();
     std::fs::write(&wrong, example.replace("375GB", "large")).unwrap();
     let (both, wrong) = (both.to_str().unwrap(), wrong.to_str().unwrap());
+    let (bare, blank) = (folder.path().join("bare.toml"), folder.path().join("blank.toml"));
+    std::fs::write(&bare, example.replace("375GB", "375")).unwrap();
+    std::fs::write(&blank, example.replace("\"USD\"", "\" \"")).unwrap();
+    let (bare, blank) = (bare.to_str().unwrap(), blank.to_str().unwrap());
     for (arguments, words) in [
         (vec!["--price-ratio", "0"], "--price-ratio 0: wanted"),
         (vec!["--price-ratio", "-4"], "--price-ratio -4: wanted"),
@@ -78,6 +82,7 @@ fn impossible_prices_are_refused_in_one_line() {
         (vec!["--prices", "/no/such/list"], "/no/such/list"),
         (vec!["--price-ratio", "4", "--instances-a", "3"], "--instances-b"),
         (vec!["--price-ratio", "4", "--write-rate", "5MB"], "--rating"),
+        (vec!["--price-ratio", "4", "--drives", "2"], "--drives, but no rating of one: wanted --rating"),
         (vec!["--price-ratio", "4", "--sweep-share", "200"], "0 to 1"),
         (vec!["--price-ratio", "1e-300"], "--price-ratio 1e-300: wanted a number from 0.000001 to 1000000"),
         (vec!["--price-ratio", "1e308"], "--price-ratio 1e308: wanted a number from 0.000001 to 1000000"),
@@ -89,6 +94,8 @@ fn impossible_prices_are_refused_in_one_line() {
         (vec!["--price-ratio", "4", "--rating", "1PB", "--drives", "0"], "--drives 0: wanted"),
         (vec!["--prices", both], "both.toml: [drive]: wanted rating alone, or capacity with"),
         (vec!["--prices", wrong], "wrong.toml: drive.capacity: "),
+        (vec!["--prices", bare], "bare.toml: drive.capacity: '375' has no unit"),
+        (vec!["--prices", blank], "blank.toml: currency: it says nothing; wanted the prices' currency"),
         (vec!["--price-ratio", "4", "--from", list], "wanted a density.json"),
         (
             vec!["--price-ratio", "4", "--from", other],

@@ -141,6 +141,14 @@ fn a_search_ends_at_the_edge_of_memory_and_the_record_is_shown_again() {
     let (code, _, error) = run(&["report", stored.to_str().unwrap(), "--hlog", log.to_str().unwrap()]);
     let log = std::fs::read_to_string(log).unwrap_or_default();
     assert!(code == 0 && log.contains(&format!("Tag=dram-{held}-instances,")), "{error}{log}");
+    let html = std::fs::read_to_string(folder.path().join("density.html")).unwrap();
+    assert!(html.contains("<svg") && !html.contains("<script"));
+    costs_are_known_as_far_as_the_numbers(&record, &stored);
+}
+
+/// What `cost` makes of a record of one backing: twice that backing, with an edge and without.
+fn costs_are_known_as_far_as_the_numbers(record: &Value, stored: &Path) {
+    let held = record["backings"][0]["held"].as_u64().unwrap();
     let cost =
         ["cost", "--dram-a", "2GiB", "--dram-b", "1GiB", "--ssd-b", "4GiB", "--price-ratio", "4", "--from"];
     let (code, _, error) = run(&[&cost[..], &[stored.to_str().unwrap()]].concat());
@@ -148,13 +156,13 @@ fn a_search_ends_at_the_edge_of_memory_and_the_record_is_shown_again() {
     let mut two = record.clone();
     let again = two["backings"][0].clone();
     two["backings"].as_array_mut().unwrap().push(again);
-    std::fs::write(&stored, two.to_string()).unwrap();
+    std::fs::write(stored, two.to_string()).unwrap();
     let (code, text, error) = run(&[&cost[..], &[stored.to_str().unwrap()]].concat());
     assert_eq!(code, 0, "{error}");
     assert!(text.contains(&format!("A holds {held} on dram, B {held} on dram")), "{text}");
     // A search that found no edge says a bound, and so does what is computed from it.
     two["backings"][1]["failed"] = Value::Null;
-    std::fs::write(&stored, two.to_string()).unwrap();
+    std::fs::write(stored, two.to_string()).unwrap();
     let (code, text, error) = run(&[&cost[..], &[stored.to_str().unwrap()]].concat());
     assert_eq!(code, 0, "{error}");
     let text = crate::support::words_of(&text);
@@ -164,8 +172,28 @@ fn a_search_ends_at_the_edge_of_memory_and_the_record_is_shown_again() {
     let value: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(value["server_a"]["instances_at_least"], false);
     assert_eq!(value["server_b"]["instances_at_least"], true);
-    let html = std::fs::read_to_string(folder.path().join("density.html")).unwrap();
-    assert!(html.contains("<svg") && !html.contains("<script"));
+    assert_eq!(value["server_b"]["instances_at_most"], Value::Null);
+    // The more B holds, the sooner it pays.
+    assert_eq!(value["break_even"]["best"]["kind"], "always");
+    let costs = |failed: Value, searched: bool| {
+        let mut record = two.clone();
+        (record["backings"][1]["failed"], record["backings"][1]["searched"]) = (failed, searched.into());
+        std::fs::write(stored, record.to_string()).unwrap();
+        let (code, text, error) = run(&[&cost[..], &[stored.to_str().unwrap()]].concat());
+        assert_eq!(code, 0, "{error}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        crate::support::words_of(&text)
+    };
+    // The same numbers: 4 GiB of SSD for 1 GiB of DRAM.
+    let text = costs(Value::Null, true);
+    assert!(text.contains("than one on A from a price ratio of at most 4 on"), "{text}");
+    let text = costs(Value::Null, false);
+    assert!(text.contains(&format!("B at least {held} on dram")), "one number is no edge: {text}");
+    let text = costs((held + 1).into(), true);
+    assert!(text.contains("than one on A from a price ratio of 4 on"), "{text}");
+    let text = costs((held * 3 / 2 + 2).into(), true);
+    assert!(text.contains("from a price ratio between ") && text.contains(" and 4 on"), "{text}");
+    assert!(text.contains(&format!("B {held} to {} on dram", held * 3 / 2 + 1)), "{text}");
 }
 
 #[test]
@@ -175,6 +203,11 @@ fn an_objective_that_cannot_be_met_says_by_how_much() {
     }
     let (code, record, error) = density(&["--records", "1000", "--objective", "avg=1ns", "--rate", "500"]);
     assert_eq!((code, &record["backings"][0]["held"]), (1, &Value::from(0)));
+    // What would be the edge is tried once more.
+    let backing = &record["backings"][0];
+    assert_eq!((backing["trials"].as_array().unwrap().len(), &backing["failed"]), (2, &Value::from(1)));
+    assert_eq!(backing["edge"], backing["trials"][1]["verdict"]);
+    assert!(error.contains("dram     1 instance again, avg "), "{error}");
     let last = error.lines().last().unwrap();
     assert!(
         last.starts_with("overdrive: dram: the objective is not met at one instance: instance 0: avg "),
@@ -242,6 +275,7 @@ fn what_cannot_be_is_refused_in_one_line() {
     for (arguments, words) in [
         (missing, "wanted the package redis-server"),
         (&["--rate", "0"], "--rate 0: wanted"),
+        (&["--rate", "1e-308"], "wanted 0.00001 to 1000000 requests/s"),
         (&["--mix", "101"], "--mix 101: wanted"),
         (&["--records", "0"], "--records 0: wanted"),
         (&["--value-size", "0"], "--value-size 0: wanted"),
@@ -266,6 +300,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         (&["--max", "0"], "--max 0: wanted"),
         (&["--iterations", "0"], "--iterations 0: wanted"),
         (&["--runtime", "0s"], "--runtime: wanted"),
+        (&["--warmup", "25h"], "--warmup: wanted at most a day"),
         (&["--price-ratio", "0"], "--price-ratio 0: wanted"),
         (&["--price-ratio", "nan"], "--price-ratio NaN: wanted"),
         (&["--port", "7000", "--kind", "vm"], "for --kind process"),
@@ -579,13 +614,17 @@ fn a_killed_run_of_extended_instances_leaves_nothing_after_stale() {
     let quick = ["--backing", "extend", "--store", store, "--dram", "128MiB", "--objective", "max=60s"];
     let (code, _, error) = density(&[&quick, &TWO[..]].concat());
     assert_eq!(code, 0, "{error}");
-    // Two servers, the programs that wait for them (whose command lines name the servers too), its folder.
-    let (child, marker) = started(&[&quick[..6], &TWO[..]].concat(), 5);
-    let _ = killed(child, &marker, "redis-server");
-    stale(&marker);
-    let start = Instant::now();
-    while !groups(&marker).is_empty() || std::fs::read_dir(place.path()).unwrap().count() > 0 {
-        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", groups(&marker));
-        std::thread::sleep(Duration::from_millis(50));
+    // Two servers, the programs that wait for them (whose command lines name the servers too), its folder;
+    // and while another backing is measured before it.
+    for (backing, count) in [("extend", 5), ("dram,extend", 3)] {
+        let backing = ["--backing", backing];
+        let (child, marker) = started(&[&backing, &quick[2..6], &TWO[..]].concat(), count);
+        let _ = killed(child, &marker, "redis-server");
+        stale(&marker);
+        let start = Instant::now();
+        while !groups(&marker).is_empty() || std::fs::read_dir(place.path()).unwrap().count() > 0 {
+            assert!(start.elapsed() < Duration::from_secs(60), "{:?}", groups(&marker));
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }

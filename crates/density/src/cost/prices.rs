@@ -114,6 +114,11 @@ impl PriceList {
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             ListError::Form(format!("line {line}: {}", error.message()))
         })?;
+        for (name, text) in [("date", &list.date), ("currency", &list.currency)] {
+            if text.trim().is_empty() {
+                return Err(ListError::Form(format!("{name}: it says nothing; wanted the prices' {name}")));
+            }
+        }
         list.prices().check()?;
         for (name, value) in
             [("server.a_other", list.server.a_other), ("server.b_other", list.server.b_other)]

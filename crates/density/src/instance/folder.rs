@@ -17,48 +17,63 @@ const STORE: &str = "store";
 /// The mark of a process: this, its number and when it started.
 const MARK: &str = "process-";
 
-/// A folder of this process; removed when dropped.
+/// The folders of this process; removed when dropped.
 #[derive(Debug)]
-pub struct RunFolder(PathBuf);
+pub struct RunFolder {
+    path: PathBuf,
+    /// The one on the drive.
+    store: Option<PathBuf>,
+}
 
 impl RunFolder {
-    /// Makes it in the system's folder for what does not last, for this user alone.
+    /// Makes it in the system's folder for what does not last, for this user alone, and the run's folder on
+    /// the drive. Where that is is taken down before it is made, so that it is found whenever the run is
+    /// killed.
     ///
     /// # Errors
-    /// When it cannot be made.
-    pub fn create() -> io::Result<Self> {
-        Self::make(&std::env::temp_dir(), PREFIX)
+    /// When one of them cannot be made; nothing is left then.
+    pub fn create(store: Option<&Path>) -> io::Result<Self> {
+        Self::create_in(&std::env::temp_dir(), store)
     }
 
-    /// Makes one on a drive, in `parent`.
-    ///
-    /// # Errors
-    /// When it cannot be made.
-    pub fn create_store(parent: &Path) -> io::Result<Self> {
-        Self::make(parent, STORE_PREFIX)
-    }
-
-    fn make(parent: &Path, prefix: &str) -> io::Result<Self> {
-        let path = parent.join(format!("{prefix}{}", Owner::this_process()?));
-        fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-        Ok(Self(path))
+    fn create_in(parent: &Path, store: Option<&Path>) -> io::Result<Self> {
+        let path = make(parent.join(format!("{PREFIX}{}", Owner::this_process()?)))?;
+        let mut folder = Self { path, store: None };
+        if let Some(store) = store {
+            mark_store(&folder.path, store)?;
+            folder.store = Some(make(store.to_path_buf())?);
+        }
+        Ok(folder)
     }
 
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for RunFolder {
     fn drop(&mut self) {
-        // What cannot be removed is found by the next sweep.
-        let _ = fs::remove_dir_all(&self.0);
+        // What cannot be removed is found by the next sweep. The one that names the other goes last.
+        for path in self.store.iter().chain([&self.path]) {
+            let _ = fs::remove_dir_all(path);
+        }
     }
+}
+
+fn make(path: PathBuf) -> io::Result<PathBuf> {
+    let made = fs::DirBuilder::new().mode(0o700).create(&path);
+    made.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+    Ok(path)
+}
+
+/// The run's folder on a drive, in `parent`; a [`RunFolder`] makes it.
+///
+/// # Errors
+/// When the kernel does not tell when this process started.
+pub fn store_in(parent: &Path) -> io::Result<PathBuf> {
+    Ok(parent.join(format!("{STORE_PREFIX}{}", Owner::this_process()?)))
 }
 
 /// Marks a process as one of this run; the mark goes with the folder.
@@ -70,10 +85,7 @@ pub fn mark(folder: &Path, pid: u32) -> io::Result<()> {
 }
 
 /// Takes down where the run's folder on the drive is, so that it is found after a kill.
-///
-/// # Errors
-/// When the mark cannot be written.
-pub(crate) fn mark_store(folder: &Path, store: &Path) -> io::Result<()> {
+fn mark_store(folder: &Path, store: &Path) -> io::Result<()> {
     fs::write(folder.join(STORE), store.as_os_str().as_bytes())
 }
 
@@ -126,7 +138,7 @@ mod tests {
 
     #[test]
     fn what_a_killed_run_left_is_ended_and_removed() {
-        let folder = RunFolder::create().unwrap();
+        let folder = RunFolder::create(None).unwrap();
         // A place of its own: where runs leave their folders, others sweep as well.
         let place = tempfile::tempdir().unwrap();
         let stale = place.path().join(format!("{PREFIX}{}-1", u32::MAX >> 1));
@@ -145,7 +157,10 @@ mod tests {
     #[test]
     fn a_killed_runs_folder_on_the_drive_is_found_and_others_are_not() {
         let (drive, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let own = RunFolder::create_store(drive.path()).unwrap();
+        let own = RunFolder::create_in(place.path(), Some(&store_in(drive.path()).unwrap())).unwrap();
+        let own_store = own.store.clone().unwrap();
+        let named = fs::read(own.path().join(STORE)).unwrap();
+        assert_eq!(named, own_store.as_os_str().as_bytes(), "a later run finds it by this");
         let stale = |prefix: &str, number: u32| {
             let path = drive.path().join(format!("{prefix}{number}-1"));
             fs::create_dir(&path).unwrap();
@@ -160,10 +175,12 @@ mod tests {
             mark_store(&run, named).unwrap();
             assert!(remove_stale_in(place.path()).0.contains(&run) && !run.exists());
         }
-        assert!(!store.exists() && foreign.exists() && own.path().exists());
+        assert!(!store.exists() && foreign.exists() && own_store.exists());
         let store = stale(STORE_PREFIX, number);
         assert_eq!(remove_stale_stores(drive.path()), [store]);
-        assert!(foreign.exists() && own.path().exists());
+        assert!(foreign.exists() && own_store.exists());
+        drop(own);
+        assert!(!own_store.exists());
     }
 
     fn skip(reason: &str) {

@@ -82,7 +82,10 @@ impl Drive<'_> {
             }
             measured.stopped |= self.stop.load(Ordering::Relaxed);
             let next_ns = match due.peek() {
-                Some(Reverse((at_ns, _))) if !measured.overloaded && !measured.stopped => *at_ns,
+                // What is due later than the window's end is not waited for.
+                Some(Reverse((at_ns, _))) if now < window_ns && !measured.overloaded && !measured.stopped => {
+                    window_ns.min(*at_ns)
+                }
                 _ => {
                     end_ns = end_ns.min(now.max(1));
                     due.clear();

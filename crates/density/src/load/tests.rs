@@ -121,6 +121,21 @@ fn nothing_is_sent_before_the_start() {
 }
 
 #[test]
+fn a_run_ends_with_its_window_whatever_is_due_later() {
+    let (fake, connection) = Fake::start(Manner::default());
+    let mut connections = [connection];
+    let spec = LoadSpec { records: 20, rate_per_s: 0.1, ..spec() };
+    fill(&mut connections, &spec, &never(), &mut |_| {}).unwrap();
+    let began = Instant::now();
+    let window = Duration::from_millis(50);
+    let measured = run(&mut connections, &spec, window, 1, &never(), &mut |_| {}).unwrap();
+    // The second request is due after ten seconds.
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!((measured.served[0].answered, measured.window_ns), (1, 50_000_000));
+    drop(fake);
+}
+
+#[test]
 fn the_rate_is_kept_whatever_the_server_does() {
     // Two threads, three servers, one of them slower than its requests come.
     let slow = Manner { delay: Duration::from_millis(2), ..Manner::default() };

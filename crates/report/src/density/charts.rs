@@ -6,6 +6,7 @@ use super::{Backing, DensityRecord, Figures, Measured};
 use crate::page::{Bar, BarChart, LineChart, Scale, Section};
 use crate::render::html::steps;
 use overdrive_base::time::format_ns;
+use std::collections::BTreeSet;
 
 /// The largest number of instances that at least two backings were measured with, as in the study; with one
 /// backing, what stands for it.
@@ -70,9 +71,7 @@ pub(super) fn cost_bars(record: &DensityRecord) -> Option<BarChart> {
 
 fn at(record: &DensityRecord, instances: u32, of: impl Fn(&Measured) -> Option<(f64, String)>) -> Vec<Bar> {
     let bar = |backing: &Backing| {
-        let trial =
-            backing.trials.iter().find(|trial| trial.instances == instances && trial.measured.is_some())?;
-        let (value, text) = of(trial.measured.as_ref()?)?;
+        let (value, text) = of(backing.measured_with(instances)?)?;
         Some(Bar { label: backing.name.clone(), value, text })
     };
     record.backings.iter().filter_map(bar).collect()
@@ -89,13 +88,9 @@ fn chart_of(id: &str, title: String, bars: Vec<Bar>, limit: Option<(f64, String)
 pub(super) fn curves(record: &DensityRecord) -> Section {
     let lines = |of: fn(&Measured) -> Option<f64>| -> Vec<(String, Vec<(f64, f64)>)> {
         let line = |backing: &Backing| {
-            let mut points: Vec<(f64, f64)> = backing
-                .trials
-                .iter()
-                .filter_map(|trial| Some((f64::from(trial.instances), of(trial.measured.as_ref()?)?)))
-                .collect();
-            points.sort_by(|one, other| one.0.total_cmp(&other.0));
-            (backing.name.clone(), points)
+            let numbers: BTreeSet<u32> = backing.trials.iter().map(|trial| trial.instances).collect();
+            let point = |number: &u32| Some((f64::from(*number), of(backing.measured_with(*number)?)?));
+            (backing.name.clone(), numbers.iter().filter_map(point).collect::<Vec<_>>())
         };
         record.backings.iter().map(line).filter(|line| !line.1.is_empty()).collect()
     };

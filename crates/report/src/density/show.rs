@@ -121,7 +121,14 @@ fn result(record: &DensityRecord) -> Section {
         match (&backing.edge, backing.failed) {
             (Some(edge), Some(failed)) => {
                 let between = if backing.is_bound() { " What is between was not tried." } else { "" };
-                notes.push(format!("{}: not with {failed}. {edge}.{between}", backing.name));
+                let again = match backing.times_tried(failed) {
+                    2.. => " It was tried twice.",
+                    _ if is_cut_short(record, backing) && backing.measured_with(failed).is_some() => {
+                        " It was not tried again."
+                    }
+                    _ => "",
+                };
+                notes.push(format!("{}: not with {failed}. {edge}.{again}{between}", backing.name));
             }
             _ if backing.searched && is_cut_short(record, backing) => {
                 notes.push(format!("{}: no edge was found before the run was cut short.", backing.name));
@@ -132,6 +139,7 @@ fn result(record: &DensityRecord) -> Section {
             _ => notes
                 .extend(backing.trials.last().map(|trial| format!("{}: {}.", backing.name, trial.verdict))),
         }
+        notes.extend(by_chance(backing));
     }
     Section {
         heading: "Result".to_owned(),
@@ -144,6 +152,15 @@ fn result(record: &DensityRecord) -> Section {
             rows: record.backings.iter().map(row).collect(),
         }],
     }
+}
+
+/// The numbers that missed and held when they were tried again: an edge among them was the host's.
+fn by_chance(backing: &Backing) -> Option<String> {
+    let tried = backing.trials.iter().enumerate();
+    let held = tried.filter(|(at, trial)| trial.held && backing.is_again(*at));
+    let numbers: Vec<String> = held.map(|(_, trial)| trial.instances.to_string()).collect();
+    let held = "missed once and held when tried again";
+    (!numbers.is_empty()).then(|| format!("{}: with {} it {held}.", backing.name, numbers.join(", ")))
 }
 
 /// Only the last backing of a run can be: none is begun after a stop or a failure.
@@ -186,9 +203,8 @@ pub fn compare_backings(record: &DensityRecord) -> Vec<Ratio> {
 }
 
 fn ratio(over: &Backing, under: &Backing) -> Ratio {
-    let find = |backing: &'_ Backing, instances: u32| -> Option<Figures> {
-        let mut trials = backing.trials.iter().filter(|trial| trial.instances == instances);
-        trials.find_map(|trial| Some(trial.measured.as_ref()?.latency.clone()))
+    let find = |backing: &Backing, instances: u32| -> Option<Figures> {
+        Some(backing.measured_with(instances)?.latency.clone())
     };
     let both = over.trials.iter().filter(|trial| trial.measured.is_some()).map(|trial| trial.instances);
     let at_instances = both.filter(|instances| find(under, *instances).is_some()).max();
@@ -332,17 +348,21 @@ fn trials(backing: &Backing) -> Section {
         "CPU",
         "from drive",
     ];
-    let row = |trial: &Trial| {
-        let mut cells = vec![trial.instances.to_string()];
+    let row = |(name, trial): &(String, &Trial)| {
+        let mut cells = vec![name.clone()];
         match &trial.measured {
             None => cells.resize(header.len(), "-".to_owned()),
             Some(measured) => cells.extend(trial_cells(measured)),
         }
         cells
     };
-    let mut rows: Vec<&Trial> = backing.trials.iter().collect();
-    rows.sort_by_key(|trial| trial.instances);
-    let notes = rows.iter().map(|trial| format!("{}: {}", trial.instances, trial.verdict)).collect();
+    let name = |(at, trial): (usize, &Trial)| {
+        format!("{}{}", trial.instances, if backing.is_again(at) { " again" } else { "" })
+    };
+    let tried = backing.trials.iter().enumerate();
+    let mut rows: Vec<(String, &Trial)> = tried.map(|(at, trial)| (name((at, trial)), trial)).collect();
+    rows.sort_by_key(|(_, trial)| trial.instances);
+    let notes = rows.iter().map(|(name, trial)| format!("{name}: {}", trial.verdict)).collect();
     Section {
         heading: format!("Every number tried: {}", backing.name),
         notes,
@@ -351,7 +371,7 @@ fn trials(backing: &Backing) -> Section {
         tables: vec![Table {
             label: format!("Trials on {}", backing.name),
             header: header.map(str::to_owned).to_vec(),
-            rows: rows.into_iter().map(row).collect(),
+            rows: rows.iter().map(row).collect(),
         }],
     }
 }

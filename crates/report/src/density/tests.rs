@@ -184,6 +184,40 @@ fn a_search_that_was_cut_short_does_not_say_that_it_ended() {
 }
 
 #[test]
+fn a_number_that_was_tried_twice_is_what_the_second_trial_said() {
+    let mut record = record();
+    let twice = |number, avg_us| [trial(number, avg_us * 4, false), trial(number, avg_us, number < 7)];
+    // The numbers by which it is compared and drawn held at the second trial; 7 missed both times.
+    record.backings[1] = Backing {
+        failed: Some(7),
+        edge: Some("why it failed".to_owned()),
+        trials: [twice(4, 50), twice(6, 60), twice(7, 90)].concat(),
+        ..record.backings[1].clone()
+    };
+    assert_eq!(show::compare_backings(&record)[0].average, Some(2.0));
+    let page = show::page(&record);
+    let text = render::text::page(&page, TextOptions::default());
+    assert!(text.contains("swap: not with 7. why it failed. It was tried twice.\n"), "{text}");
+    assert!(text.contains("swap: with 4, 6 it missed once and held when tried again.\n"), "{text}");
+    assert!(text.contains("4: instance 0: avg too much\n  4 again: the objective holds\n"), "{text}");
+    assert!(text.contains("\n4          200 us") && text.contains("\n4 again   50.0 us"), "{text}");
+    let html = render::html::page(&page).unwrap();
+    assert!(html.contains("Average latency with 4 instances: dram 25.0 us, swap 50.0 us"), "its description");
+    let lines = page.sections.iter().flat_map(|section| &section.charts).flat_map(|chart| &chart.lines);
+    for (name, points) in lines.filter(|line| line.0 == "swap") {
+        let numbers: Vec<f64> = points.iter().map(|point| point.0).collect();
+        assert_eq!(numbers, [4.0, 6.0, 7.0], "{name}");
+    }
+    let log = render::hlog::density_log(&record).unwrap();
+    assert!(log.contains("Tag=swap-4-instances,") && log.contains("Tag=swap-4-instances-again,"), "{log}");
+    // A run that ends before the second trial says so.
+    record.backings[1].trials.pop();
+    record.status = Status::Interrupted;
+    let text = render::text::page(&show::page(&record), TextOptions::default());
+    assert!(text.contains("swap: not with 7. why it failed. It was not tried again.\n"), "{text}");
+}
+
+#[test]
 fn a_record_of_before_prices_still_reads() {
     let text = record().to_json_pretty().unwrap();
     let fields = ["price_ratio", "ssd_bytes", "cost_each"];

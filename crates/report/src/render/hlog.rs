@@ -44,10 +44,11 @@ pub fn log(record: &Record) -> Option<String> {
 pub fn density_log(record: &DensityRecord) -> Option<String> {
     let mut log = Log::default();
     for backing in &record.backings {
-        for trial in &backing.trials {
+        for (at, trial) in backing.trials.iter().enumerate() {
             let Some(measured) = &trial.measured else { continue };
             let length_s = record.load.runtime_s * measured.iterations.len() as f64;
-            let tag = format!("{}-{}-instances", backing.name, trial.instances);
+            let again = if backing.is_again(at) { "-again" } else { "" };
+            let tag = format!("{}-{}-instances{again}", backing.name, trial.instances);
             log.line(&tag, length_s, measured.latency.max_ns.unwrap_or(0), &measured.histogram);
             log.at_s += length_s;
         }

@@ -21,20 +21,29 @@ pub(super) fn page(answer: &Answer) -> Page {
 
 /// What a number of instances that is a lower bound makes of all that is for an instance.
 fn warning(answer: &Answer) -> Option<&'static str> {
-    match answer.at_least {
+    match answer.at_least() {
         (false, false) => None,
         (false, true) => Some(
-            "B's number of instances is a lower bound, no edge was found: an instance on it costs at most what is \
+            "B's number of instances is a lower bound, more were not tried: an instance on it costs at most what is \
              shown.",
         ),
         (true, false) => Some(
-            "A's number of instances is a lower bound, no edge was found: an instance on B costs at least what is \
+            "A's number of instances is a lower bound, more were not tried: an instance on B costs at least what is \
              shown of one on A.",
         ),
         (true, true) => Some(
-            "Both numbers of instances are lower bounds, no edge was found: what is shown for an instance holds for \
+            "Both numbers of instances are lower bounds, more were not tried: what is shown for an instance holds for \
              exactly these numbers.",
         ),
+    }
+}
+
+/// A number of instances that hold, with what is known of more.
+pub(super) fn number(held: u32, most: Option<u32>) -> String {
+    match most {
+        None => format!("at least {held}"),
+        Some(most) if most > held => format!("{held} to {most}"),
+        Some(_) => held.to_string(),
     }
 }
 
@@ -43,7 +52,7 @@ fn headline(answer: &Answer) -> String {
     let server = format!("server B costs {:.3} of server A", compared.relative_cost);
     match compared.relative_cost_per_instance {
         Some(each) => {
-            let (bound, opposite) = match answer.at_least {
+            let (bound, opposite) = match answer.at_least() {
                 (false, true) => ("at most ", "at least "),
                 (true, false) => ("at least ", "at most "),
                 _ => ("", ""),
@@ -99,16 +108,37 @@ fn break_even(answer: &Answer) -> String {
         Some(_) => ("an instance on B", "one on A"),
         None => ("B", "A"),
     };
-    match answer.comparison.break_even {
-        BreakEven::FromRatio(ratio) => {
-            format!("Break-even: {b} costs no more than {a} from a price ratio of {} on", figure(ratio))
+    let pays = format!("{b} costs no more than {a}");
+    let exact = |found: BreakEven| match found {
+        BreakEven::FromRatio(ratio) => format!("{pays} from a price ratio of {} on", figure(ratio)),
+        BreakEven::UpToRatio(ratio) => format!("{pays} up to a price ratio of {}", figure(ratio)),
+        BreakEven::Always => format!("{pays} at any price ratio"),
+        BreakEven::Never => format!("none, {b} costs more than {a} at any price ratio"),
+    };
+    let bounded = match answer.break_even {
+        (worst, best) if worst == best => exact(best),
+        (BreakEven::FromRatio(high), BreakEven::FromRatio(low)) => {
+            format!("{pays} from a price ratio between {} and {} on", figure(low), figure(high))
         }
-        BreakEven::UpToRatio(ratio) => {
-            format!("Break-even: {b} costs no more than {a} up to a price ratio of {}", figure(ratio))
+        (BreakEven::FromRatio(high), _) => {
+            format!("{pays} from a price ratio of at most {} on", figure(high))
         }
-        BreakEven::Always => format!("Break-even: {b} costs no more than {a} at any price ratio"),
-        BreakEven::Never => format!("Break-even: none, {b} costs more than {a} at any price ratio"),
-    }
+        (BreakEven::UpToRatio(low), BreakEven::UpToRatio(high)) => {
+            format!("{pays} up to a price ratio between {} and {}", figure(low), figure(high))
+        }
+        (BreakEven::UpToRatio(low), _) => format!("{pays} up to a price ratio of at least {}", figure(low)),
+        (_, BreakEven::FromRatio(low)) => {
+            format!("{pays} from a price ratio of at least {} on, if at all", figure(low))
+        }
+        (_, BreakEven::UpToRatio(high)) => {
+            format!("{pays} up to a price ratio of at most {}, if at all", figure(high))
+        }
+        _ => {
+            let exact = exact(answer.comparison.break_even);
+            return format!("Break-even with exactly these numbers: {exact}");
+        }
+    };
+    format!("Break-even: {bounded}")
 }
 
 /// A number with as many digits as it needs, at most three after the point.
@@ -118,11 +148,11 @@ fn figure(value: f64) -> String {
 }
 
 fn servers(answer: &Answer) -> Section {
-    let row = |name: &str, server: &Server, is_bound: bool, relative: f64| {
-        let words = if is_bound { ("at least ", "at most ") } else { ("", "") };
-        let instances = server.instances.map_or("-".to_owned(), |count| format!("{}{count}", words.0));
+    let row = |name: &str, server: &Server, most: Option<u32>, relative: f64| {
+        let at_most = if server.instances == most { "" } else { "at most " };
+        let instances = server.instances.map_or("-".to_owned(), |held| number(held, most));
         let each = server.instances.map(|_| figure(server.cost_per_instance(&answer.prices)));
-        let each = each.map_or("-".to_owned(), |each| format!("{}{each}", words.1));
+        let each = each.map_or("-".to_owned(), |each| format!("{at_most}{each}"));
         vec![
             name.to_owned(),
             figure(server.dram_gib),
@@ -140,8 +170,8 @@ fn servers(answer: &Answer) -> Section {
             label: "Both servers".to_owned(),
             header: header.map(str::to_owned).to_vec(),
             rows: vec![
-                row("A", &answer.a, answer.at_least.0, 1.0),
-                row("B", &answer.b, answer.at_least.1, answer.comparison.relative_cost),
+                row("A", &answer.a, answer.most.0, 1.0),
+                row("B", &answer.b, answer.most.1, answer.comparison.relative_cost),
             ],
         }],
         ..Section::default()
@@ -250,20 +280,27 @@ fn decimal(bytes: f64) -> String {
 }
 
 pub(super) fn json(answer: &Answer) -> Value {
-    let server = |server: &Server, is_bound: bool| {
+    let server = |server: &Server, most: Option<u32>| {
         json!({
             "dram_gib": server.dram_gib, "ssd_gib": server.ssd_gib, "other_cost": server.other_cost,
-            "instances": server.instances, "instances_at_least": is_bound, "cost": server.cost(&answer.prices),
+            "instances": server.instances, "instances_at_least": server.instances != most,
+            "instances_at_most": most, "cost": server.cost(&answer.prices),
             "cost_per_instance": server.instances.map(|_| server.cost_per_instance(&answer.prices)),
         })
     };
     let compared = &answer.comparison;
-    let (kind, ratio) = match compared.break_even {
+    let kind_and_ratio = |found: BreakEven| match found {
         BreakEven::FromRatio(ratio) => ("from_ratio", Some(ratio)),
         BreakEven::UpToRatio(ratio) => ("up_to_ratio", Some(ratio)),
         BreakEven::Always => ("always", None),
         BreakEven::Never => ("never", None),
     };
+    let bound = |found: BreakEven| {
+        let (kind, ratio) = kind_and_ratio(found);
+        json!({ "kind": kind, "price_ratio": ratio })
+    };
+    let (kind, ratio) = kind_and_ratio(compared.break_even);
+    let (worst, best) = (bound(answer.break_even.0), bound(answer.break_even.1));
     let percent = |shares: &[f64]| shares.iter().map(|share| share * 100.0).collect::<Vec<f64>>();
     json!({
         "schema": "overdrive.cost/1",
@@ -272,11 +309,11 @@ pub(super) fn json(answer: &Answer) -> Value {
         "dram_per_gib": answer.prices.dram_per_gib,
         "ssd_per_gib": answer.prices.ssd_per_gib,
         "price_ratio": answer.prices.ratio(),
-        "server_a": server(&answer.a, answer.at_least.0),
-        "server_b": server(&answer.b, answer.at_least.1),
+        "server_a": server(&answer.a, answer.most.0),
+        "server_b": server(&answer.b, answer.most.1),
         "relative_cost": compared.relative_cost,
         "relative_cost_per_instance": compared.relative_cost_per_instance,
-        "break_even": { "kind": kind, "price_ratio": ratio },
+        "break_even": { "kind": kind, "price_ratio": ratio, "worst": worst, "best": best },
         "sweep": {
             "price_ratios": answer.sweep.ratios,
             "dram_shares_percent": percent(&answer.sweep.shares),

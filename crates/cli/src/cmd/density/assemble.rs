@@ -110,7 +110,7 @@ fn cost_each(plan: &Plan, outcomes: &[Outcome], outcome: &Outcome) -> Option<f64
 
 fn backing(plan: &Plan, outcomes: &[Outcome], outcome: &Outcome) -> wire::Backing {
     let edge =
-        outcome.failed.and_then(|failed| outcome.trials.iter().find(|trial| trial.instances == failed));
+        outcome.failed.and_then(|failed| outcome.trials.iter().rfind(|trial| trial.instances == failed));
     wire::Backing {
         name: outcome.name.to_owned(),
         searched: outcome.searched,

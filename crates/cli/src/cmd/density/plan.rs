@@ -81,6 +81,9 @@ impl Plan {
 const INSTANCES_MAX: u32 = 4096;
 /// Longer than this the load only keeps a processor busy.
 const SPIN_MAX: Duration = Duration::from_secs(1);
+/// About one request in the longest run there may be. The time between requests of far smaller rates is no
+/// number.
+const RATE_MIN: f64 = 0.00001;
 /// Redis itself takes no larger value.
 const VALUE_MAX: u64 = 512 << 20;
 
@@ -163,8 +166,8 @@ fn check_load(flags: &DensityFlags) -> Result<()> {
         let size = if size > 0 && size.is_multiple_of(MIB) { format_size(size) } else { size.to_string() };
         refuse!("--value-size {size}: wanted 1 to {}", format_size(VALUE_MAX));
     }
-    if !(flags.rate > 0.0 && flags.rate <= 1e6) {
-        refuse!("--rate {}: wanted more than 0 and at most 1000000 requests/s", flags.rate);
+    if !(RATE_MIN..=1e6).contains(&flags.rate) {
+        refuse!("--rate {}: wanted {RATE_MIN} to 1000000 requests/s", flags.rate);
     }
     if flags.mix > 100 {
         refuse!("--mix {}: wanted per cent of GETs, 0 to 100", flags.mix);
@@ -194,6 +197,9 @@ fn check_load(flags: &DensityFlags) -> Result<()> {
     }
     if flags.runtime.is_zero() || flags.runtime.as_secs() > 86_400 {
         refuse!("--runtime: wanted more than nothing and at most a day");
+    }
+    if flags.warmup.is_some_and(|warmup| warmup.as_secs() > 86_400) {
+        refuse!("--warmup: wanted at most a day");
     }
     let for_guests = flags.kernel.is_some() || flags.modules.is_some() || flags.vm_memory.is_some();
     if for_guests && flags.kind != DensityKind::Vm {

@@ -14,6 +14,7 @@ pub(super) struct Line {
     live: bool,
     backing: &'static str,
     instances: u32,
+    again: &'static str,
     began: Instant,
     warmup: Duration,
     runtime: Duration,
@@ -33,6 +34,7 @@ impl Line {
             live,
             backing,
             instances: 0,
+            again: "",
             began: Instant::now(),
             warmup: spec.warmup,
             runtime: spec.runtime,
@@ -40,9 +42,9 @@ impl Line {
         }
     }
 
-    /// A number is tried.
-    pub(super) fn begin(&mut self, instances: u32) {
-        self.instances = instances;
+    /// A number is tried, or `again`.
+    pub(super) fn begin(&mut self, instances: u32, again: bool) {
+        (self.instances, self.again) = (instances, if again { " again" } else { "" });
         self.began = Instant::now();
     }
 
@@ -67,8 +69,10 @@ impl Line {
             ),
         };
         let left = format_duration(Duration::from_secs(left.as_secs_f64().ceil() as u64));
-        let message =
-            format!("{}, instances {}: {what}, {left} left for this number", self.backing, self.instances);
+        let message = format!(
+            "{}, instances {}{}: {what}, {left} left for this number",
+            self.backing, self.instances, self.again
+        );
         self.bar.set_message(message);
         self.bar.tick();
     }
@@ -90,10 +94,11 @@ impl Line {
         };
         let took = format_duration(self.began.elapsed());
         let line = format!(
-            "{:<6} {:>3} instance{}, {latency}{} ({took})",
+            "{:<6} {:>3} instance{}{}, {latency}{} ({took})",
             self.backing,
             trial.instances,
             if trial.instances == 1 { "" } else { "s" },
+            self.again,
             trial.verdict
         );
         if self.live {

@@ -64,10 +64,10 @@ pub(crate) fn check(plan: &Plan, memory: &Memory) -> Result<()> {
     let threads = plan.specs.iter().map(|spec| spec.threads).max().unwrap_or(1);
     let least = budget_min(threads);
     if plan.dram_bytes < least {
-        let plural = if threads == 1 { "" } else { "s" };
         refuse!(
-            "--dram {budget} with {threads} thread{plural}: wanted at least {}, or what they read and write at once fills it \
+            "--dram {budget} with {threads} thread{}: wanted at least {}, or what they read and write at once fills it \
              and the OOM killer ends the run",
+            if threads == 1 { "" } else { "s" },
             format_size(least)
         );
     }

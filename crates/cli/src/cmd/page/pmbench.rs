@@ -102,9 +102,22 @@ fn parse(words: &[String]) -> Result<Words, String> {
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
         let Some((name, joined)) = option(word) else {
+            if parsed.seconds != 0 {
+                return Err(format!("a second duration, {word}; wanted one, as the last word"));
+            }
             parsed.seconds = number(word, "a duration in seconds")?;
             continue;
         };
+        if parsed.flag(name) {
+            // Short ones may stand together, as in -zcq.
+            let together = joined.filter(|_| !word.starts_with("--")).unwrap_or_default();
+            let wrong =
+                together.char_indices().find(|(at, one)| !parsed.flag(&together[*at..at + one.len_utf8()]));
+            if wrong.is_some() || (together.is_empty() && joined.is_some()) {
+                return Err(format!("{word}: {name} takes no value"));
+            }
+            continue;
+        }
         let mut value = || {
             let next = joined.map(str::to_owned).or_else(|| rest.next().cloned());
             next.ok_or_else(|| format!("{word} needs a value"))
@@ -122,10 +135,6 @@ fn parse(words: &[String]) -> Result<Words, String> {
             }
             "a" | "access" => parsed.histogram = access(&value()?)?,
             "t" | "timestamp" => drop(value()?),
-            "c" | "cold" => parsed.cold = true,
-            "i" | "initialize" => parsed.random_content = true,
-            "z" | "wrneedsrd" => parsed.write_needs_read = true,
-            "q" | "quiet" => parsed.quiet = true,
             _ => {
                 return Err(format!(
                     "no option {word}; wanted pmbench's -m -s -p -e -j -r -d -o -a -t -c -i -z -q"
@@ -139,6 +148,21 @@ fn parse(words: &[String]) -> Result<Words, String> {
             Err(format!("-s {} is larger than -m {}", parsed.set_mib, parsed.map_mib))
         }
         _ => Ok(parsed),
+    }
+}
+
+impl Words {
+    /// Sets an option without a value; says whether it is one.
+    fn flag(&mut self, name: &str) -> bool {
+        let flag = match name {
+            "c" | "cold" => &mut self.cold,
+            "i" | "initialize" => &mut self.random_content,
+            "z" | "wrneedsrd" => &mut self.write_needs_read,
+            "q" | "quiet" => &mut self.quiet,
+            _ => return false,
+        };
+        *flag = true;
+        true
     }
 }
 
@@ -260,6 +284,9 @@ mod tests {
             Ok(Pattern::Linear { stride: 23 })
         );
         assert_eq!(pattern(&read("-p normal_ih 1").unwrap()), Ok(Pattern::NormalIh));
+        let words = read("-zcq -r0 1").unwrap();
+        assert!(words.write_needs_read && words.cold && words.quiet && !words.random_content);
+        assert_eq!((words.read_ratio, words.seconds), (0, 1));
     }
 
     #[test]
@@ -271,6 +298,10 @@ mod tests {
             ("-a poke 60", "histo"),
             ("-j x 60", "count of threads"),
             ("60 -m", "needs a value"),
+            ("5 60", "a second duration"),
+            ("-cx 60", "c takes no value"),
+            ("-z8 60", "z takes no value"),
+            ("--cold=yes 60", "cold takes no value"),
         ] {
             let error = read(line).unwrap_err();
             assert!(error.contains(word), "{line}: {error}");
