@@ -100,6 +100,12 @@ pub enum RunError {
         /// How many workers wait.
         workers: usize,
     },
+    /// Workers ended without a word of what they measured; their threads have said why.
+    #[error("{workers} workers ended before they told what they measured")]
+    Lost {
+        /// How many workers.
+        workers: usize,
+    },
 }
 
 /// One job of a run, with what it runs on.
@@ -433,7 +439,9 @@ fn collect(
                 }
             }
             Err(RecvTimeoutError::Timeout) => watch(start.elapsed(), &left),
-            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(RunError::Lost { workers: left.iter().sum() });
+            }
         }
         if !stopping && setting.stop.load(Ordering::Relaxed) {
             stopping = true;
