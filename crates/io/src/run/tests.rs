@@ -959,7 +959,7 @@ fn what_is_checked_is_not_overwritten_by_others() {
     }
     let both = [task(Some(Verify::WriteThenRead), half), task(Some(Verify::WriteThenRead), rest)];
     assert_eq!(check_apart(&both), Ok(()), "each has a half of its own");
-    let readers = [task(Some(Verify::Read), looks), task(Some(Verify::Read), looks)];
+    let readers = [task(Some(Verify::ReadOnly), looks), task(Some(Verify::ReadOnly), looks)];
     assert_eq!(check_apart(&readers), Ok(()), "nobody writes");
     let mut twice = task(Some(Verify::WriteThenRead), |job| job.workers = 2);
     twice.targets = vec![target.clone(), target.clone()];
