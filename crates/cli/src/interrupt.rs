@@ -1,8 +1,8 @@
 //! Ctrl-C and its kin: the first asks the run to end and keeps what was measured, the second ends the
-//! process.
+//! process. And the signal of a limit on file sizes, which would end it without a word.
 
 use anyhow::Context;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -26,4 +26,11 @@ pub(crate) fn watch_to_the_end() -> anyhow::Result<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("installing a signal handler")?;
     }
     Ok(stop)
+}
+
+/// Has a write beyond the limit on file sizes (`ulimit -f`) fail as one on a full disk does. A program that
+/// this one becomes has the signal's default action.
+pub(crate) fn outlive_file_limit() {
+    // Where no handler can be had the signal does what it did.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }

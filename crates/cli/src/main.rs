@@ -31,6 +31,10 @@ fn main() -> ExitCode {
         Ok(flags) => flags,
         Err(error) => return exit::end_of_words(&error, &program, &words),
     };
+    // `extend` looks after its program's signals itself.
+    if !matches!(flags.command, Command::Extend(_) | Command::ExtendLaunch(_)) {
+        interrupt::outlive_file_limit();
+    }
     let outcome = match flags.command {
         Command::Evaluate(flags) => cmd::evaluate::evaluate(&flags),
         Command::Run(flags) => cmd::run::run(&flags),

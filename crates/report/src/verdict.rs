@@ -7,7 +7,7 @@
 
 mod warnings;
 
-use crate::record::{Confidence, Cpu, Fact, Limit, Record, Schedule, Verdict, Workload};
+use crate::record::{Confidence, Cpu, DeviceIos, Fact, Limit, Outcome, Record, Schedule, Verdict, Workload};
 use crate::show;
 
 /// A hypervisor that takes this share of the workers' CPUs also sets their pace.
@@ -159,9 +159,15 @@ fn other_threads(case: &Case<'_>) -> Ruling {
     Limits(Limit::HostNoise, Confidence::Likely, evidence)
 }
 
+/// The disk's own counters, to hold against ours. Trims move no bytes: then there is nothing to hold them
+/// against.
+fn disk_counters(outcome: &Outcome) -> Option<&DeviceIos> {
+    outcome.device_ios.as_ref().filter(|_| outcome.moved_bytes > 0)
+}
+
 fn foreign_ios(case: &Case<'_>) -> Ruling {
     let outcome = &case.workload.outcome;
-    let Some(device) = &outcome.device_ios else { return Silent };
+    let Some(device) = disk_counters(outcome) else { return Silent };
     let seen = device.read_bytes.saturating_add(device.write_bytes) as f64;
     let foreign = 1.0 - outcome.moved_bytes as f64 / seen.max(1.0);
     if foreign < FOREIGN_SHARE_LIMITS {

@@ -215,3 +215,19 @@ fn a_program_that_does_not_stand_behind_the_dashes_is_told_where_it_goes() {
     let (code, _, error) = run(&["extend", "--dram", "64MiB", "--no-such", "--store", ".", "--", "true"]);
     assert!(code == 2 && !error.contains("goes behind"), "{error}");
 }
+
+#[test]
+fn a_limit_on_file_sizes_is_an_error_like_a_full_disk() {
+    let folder = folder();
+    let record = format!("{}/../../fixtures/records/optane.v1.json", env!("CARGO_MANIFEST_DIR"));
+    let page = folder.path().join("page.html");
+    let line = "ulimit -f 8; exec \"$0\" report \"$1\" --html \"$2\"";
+    let output = std::process::Command::new("sh")
+        .args(["-c", line, env!("CARGO_BIN_EXE_overdrive"), &record])
+        .arg(&page)
+        .output()
+        .unwrap();
+    let (code, text, error) = read(&output);
+    assert!(code == 3 && text.is_empty() && error.contains("File too large"), "{code}: {error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing unfinished is left behind");
+}

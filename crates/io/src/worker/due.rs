@@ -56,7 +56,9 @@ impl Due {
     #[inline]
     pub(super) fn advance(&mut self) {
         if let Self::Scheduled { schedule, origin, ticks_per_ns, next, .. } = self {
-            *next = schedule.next_ns().map(|ns| *origin + (ns as f64 * *ticks_per_ns) as u64);
+            // A rate may be so low, and a time so late, that the clock never shows it.
+            let tick = |ns: u64| origin.saturating_add((ns as f64 * *ticks_per_ns) as u64);
+            *next = schedule.next_ns().map(tick);
         }
     }
 

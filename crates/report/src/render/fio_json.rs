@@ -120,8 +120,10 @@ fn shown(record: &Record, job: &Shown, bins: bool) -> Json {
 }
 
 fn side(side: &Side, short_ios: u64, percentiles: &[f64], bins: bool) -> Json {
-    let (bw_mean, bw_dev) = spread(&side.bytes_per_s);
-    let (iops_mean, iops_dev) = spread(&side.iops);
+    // A side of a mix has no samples of its own, but it has a rate.
+    let (bw_mean, bw_dev) =
+        if side.bytes_per_s.is_empty() { (side.rates.1, 0.0) } else { spread(&side.bytes_per_s) };
+    let (iops_mean, iops_dev) = if side.iops.is_empty() { (side.rates.0, 0.0) } else { spread(&side.iops) };
     let edge = |values: &[f64], pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick).unwrap_or(0.0);
     let kib = |bytes: f64| Json::Whole((bytes / 1024.0) as u64);
     let samples = Json::Whole(side.iops.len() as u64);
@@ -319,5 +321,21 @@ mod tests {
             .iter()
             .flat_map(|name| json["jobs"][0][name].as_object().unwrap().values().filter_map(Value::as_f64));
         assert!((classes.sum::<f64>() - 100.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn the_sides_of_a_mix_have_means_without_samples() {
+        let record = fixtures::optane();
+        let at = record.workloads.iter().position(|workload| workload.job.operation == Operation::Mixed);
+        let job = Shown { workloads: vec![at.unwrap()], ..Shown::default() };
+        let view = FioView { jobs: vec![job], ..FioView::default() };
+        let json: Value = serde_json::from_str(&fio_json(&record, &view).unwrap()).unwrap();
+        for name in ["read", "write"] {
+            let side = &json["jobs"][0][name];
+            let of = |key: &str| side[key].as_f64().unwrap();
+            assert!(of("iops_mean") > 0.0 && (of("iops_mean") / of("iops") - 1.0).abs() < 0.01, "{side}");
+            assert!((of("bw_mean") / of("bw") - 1.0).abs() < 0.01, "{side}");
+            assert_eq!(of("iops_samples"), 0.0, "{side}");
+        }
     }
 }

@@ -15,7 +15,7 @@ fn with(id: &str, change: impl FnOnce(&mut Record, usize)) -> Verdict {
     judge(&record, &record.workloads[index])
 }
 
-fn outcome(record: &mut Record, index: usize) -> &mut crate::record::Outcome {
+fn outcome(record: &mut Record, index: usize) -> &mut Outcome {
     &mut record.workloads[index].outcome
 }
 
@@ -149,6 +149,17 @@ fn nothing_done_is_unknown() {
         outcome(record, index).write = None;
     });
     assert_eq!(verdict.limit, Limit::Unknown);
+}
+
+#[test]
+fn trims_move_no_bytes_that_the_disks_could_be_held_against() {
+    let verdict = with(WRITE, |record, index| {
+        record.workloads[index].job.operation = Operation::Trim;
+        let outcome = outcome(record, index);
+        (outcome.trim, outcome.moved_bytes) = (outcome.write.take(), 0);
+    });
+    assert_ne!(verdict.limit, Limit::HostNoise, "{:?}", verdict.because);
+    assert!(!verdict.warnings.iter().any(|line| line.contains("The disk")), "{:?}", verdict.warnings);
 }
 
 /// Whether exactly this warning comes of `change`.

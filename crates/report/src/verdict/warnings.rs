@@ -1,5 +1,6 @@
 //! What makes a workload's result doubtful, whatever limited it.
 
+use super::disk_counters;
 use crate::record::{Operation, Record, Status, TargetKind, Workload};
 use crate::show;
 
@@ -129,9 +130,8 @@ fn noise_in_tail(record: &Record, workload: &Workload) -> Option<String> {
 
 fn device_counters(workload: &Workload) -> Option<String> {
     let outcome = &workload.outcome;
-    let device = outcome.device_ios.as_ref()?;
-    let bytes =
-        device.read_bytes.saturating_add(device.write_bytes) as f64 / outcome.moved_bytes.max(1) as f64;
+    let device = disk_counters(outcome)?;
+    let bytes = device.read_bytes.saturating_add(device.write_bytes) as f64 / outcome.moved_bytes as f64;
     let own_ios = outcome.moved_bytes as f64 / workload.job.block_size_bytes.max(1) as f64;
     let ios = device.reads.saturating_add(device.writes) as f64 / own_ios.max(1.0);
     if bytes < 1.0 - COUNTER_SLACK {

@@ -58,7 +58,11 @@ fn settings(record: &Record, workloads: &[&Workload], throughput: bool) -> (Grid
             rows.push(columns.measured(show::short_name(workload) + &name, direction));
             rows.push(columns.precision(direction));
         }
-        if mixed {
+        if show::directions(workload).next().is_none() {
+            let mut none = vec!["-".to_owned(); header.len()];
+            none[0] = show::short_name(workload);
+            rows.push(none);
+        } else if mixed {
             let mut both = vec![String::new(); header.len()];
             both[0] = format!("{} both", show::short_name(workload));
             both[header.len() - 1] = show::count(workload.outcome.iops);

@@ -39,6 +39,18 @@ fn a_run_that_failed_at_once() {
 }
 
 #[test]
+fn a_workload_that_did_nothing_has_a_row_beside_the_published_one() {
+    let mut record = fixtures::optane();
+    let at = record.workloads.iter().position(|workload| workload.id == "randwrite-4k-io_uring-4x4").unwrap();
+    let outcome = &mut record.workloads[at].outcome;
+    (outcome.ios, outcome.write) = (0, None);
+    let text = super::record(&judged(record), TextOptions::default());
+    let table = text.split("4 KiB random write").nth(1).unwrap();
+    let row = table.lines().find(|line| line.starts_with("io_uring 4x4"));
+    assert!(row.is_some_and(|row| row.split_whitespace().skip(2).all(|cell| cell == "-")), "{table}");
+}
+
+#[test]
 fn a_search_at_80_columns() {
     insta::assert_snapshot!(at_80(&record(&judged(fixtures::searched()), TextOptions::default())));
 }
