@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(between(Some(10), Some(20)), (from(3.0), from(3.0)));
         assert_eq!(between(Some(10), Some(40)), (from(3.0), from(1.0)));
         assert_eq!(between(Some(10), None), (from(3.0), BreakEven::Always));
-        assert_eq!(between(Some(15), Some(20)), (from(9.0), from(3.0)));
+        assert_eq!(between(Some(16), Some(20)), (from(12.0), from(3.0)));
         assert_eq!(between(Some(20), Some(20)), (BreakEven::Never, from(3.0)));
         assert_eq!(between(None, Some(20)), (BreakEven::Never, from(3.0)));
         assert_eq!(between(None, None), (BreakEven::Never, BreakEven::Always));
