@@ -1,5 +1,6 @@
 //! Running a job: threads, start line, watching, and adding up what the workers measured.
 
+mod apart;
 mod cache;
 mod watched;
 
@@ -15,6 +16,7 @@ use crate::outliers::slowest;
 use crate::pattern::{Pattern, Place};
 use crate::target::Target;
 use crate::worker::{Assignment, Progress, Usage, WorkerOutcome, work};
+pub use apart::check_apart;
 use overdrive_sys::Errno;
 use overdrive_sys::affinity::pin_current_thread;
 use overdrive_sys::clock::Clock;
@@ -94,6 +96,12 @@ pub enum RunError {
         /// Targets given.
         targets: usize,
     },
+    /// Content is checked that somebody else overwrites.
+    #[error(
+        "verify on a target that is written to twice at the same time: wanted it named once, or jobs on parts \
+         of their own or one after the other (stonewall)"
+    )]
+    Overwritten,
     /// Workers wait for the target and do not come back.
     #[error("the target has not answered for {} s: {workers} workers still wait for it", GRACE.as_secs())]
     Stuck {
@@ -166,6 +174,7 @@ pub fn run_together(
             return Err(RunError::TooFewWorkers { workers: job.workers, targets: targets.len() });
         }
     }
+    check_apart(tasks)?;
     for Task { job, targets, .. } in tasks {
         targets.iter().filter(|target| !target.is_direct()).for_each(|target| cache::prepare(job, target));
     }

@@ -159,6 +159,7 @@ pub(crate) fn refusal(error: RunError) -> anyhow::Error {
     match error {
         RunError::PartOfBlock { .. }
         | RunError::WrongTarget { .. }
+        | RunError::Overwritten
         | RunError::Ring(RingError::LockedMemory { .. }) => Refused(error.to_string()).into(),
         other => other.into(),
     }

@@ -84,6 +84,23 @@ fn writing_jobs_want_consent_for_each_target() {
 }
 
 #[test]
+fn jobs_that_check_the_same_blocks_at_the_same_time_are_refused() {
+    let folder = folder();
+    let path = written_file(folder.path(), 16);
+    let name = path.to_str().unwrap();
+    let go = |separator: &str| {
+        let global = format!("[global]\nfilename={name}\nrw=randwrite\nbs=64k\n");
+        let checked = format!("[a]\nstonewall\nverify=crc32c\n[b]\n{separator}verify=crc32c\n");
+        let file = job(folder.path(), &format!("{global}[look]\nrw=read\n{checked}"));
+        run(&["run", &file, "--write-to", name])
+    };
+    let (code, text, error) = go("");
+    assert!(code == 2 && text.is_empty() && error.contains("one after the other (stonewall)"), "{error}");
+    let (code, text, error) = go("stonewall\n");
+    assert_eq!((code, text.matches("All 256 blocks hold").count()), (0, 2), "{error}{text}");
+}
+
+#[test]
 fn looking_touches_nothing() {
     let missing = ["run", "/nowhere/at/all", "--rw", "randwrite", "--bs", "64k", "--dry-run"];
     let (code, text, error) = run(&missing);

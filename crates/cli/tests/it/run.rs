@@ -131,6 +131,21 @@ fn corruption_between_two_runs_is_found() {
 }
 
 #[test]
+fn a_target_that_is_named_twice_is_not_checked_against_itself() {
+    let folder = folder();
+    let path = written_file(folder.path(), 16);
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let (name, link) = (path.to_str().unwrap(), link.to_str().unwrap());
+    let before = std::fs::read(&path).unwrap();
+    let words = ["run", name, link, "--write-to", name, "--write-to", link, "--buffered", "--random-map"];
+    let (code, text, error) = run(&[&words[..], &["--rw", "randwrite", "--verify", "write"]].concat());
+    assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{error}");
+    assert!(error.contains("wanted it named once"), "{error}");
+    assert!(std::fs::read(&path).unwrap() == before, "nothing was touched");
+}
+
+#[test]
 fn impossible_jobs_are_refused_in_one_line() {
     for (arguments, words) in [
         (&["--bssplit", "4k/60:8k/60"][..], "120 %"),

@@ -915,17 +915,54 @@ fn arrivals_that_the_clock_never_shows_are_never_due() {
         spec.arrivals = Some(arrivals);
         let job = spec.check(target.size()).unwrap();
         let outcome = run(&job, std::slice::from_ref(&target), &setting(), |_, _| ()).unwrap();
-        assert_eq!((outcome.ios(), outcome.schedule.unwrap().unstarted), (1, 0), "the one that is due at once");
+        assert_eq!(
+            (outcome.ios(), outcome.schedule.unwrap().unstarted),
+            (1, 0),
+            "the one that is due at once"
+        );
     }
 }
 
 #[test]
 fn a_worker_that_says_nothing_is_no_result() {
     let spec = job(EngineKind::Sim(plain())).check(1 << 30).unwrap();
-    let task =
-        Task { job: spec, targets: vec![Target::simulated(plain())], cpus: Vec::new(), log: None };
+    let task = Task { job: spec, targets: vec![Target::simulated(plain())], cpus: Vec::new(), log: None };
     let (sender, receiver) = channel();
     drop(sender);
     let outcome = collect(&receiver, &[task], &setting(), |_, _| ());
     assert_eq!(outcome.err(), Some(RunError::Lost { workers: 1 }));
+}
+
+#[test]
+fn what_is_checked_is_not_overwritten_by_others() {
+    let target = scratch(1 << 20);
+    let task = |verify, change: fn(&mut JobSpec)| {
+        let mut spec = job(EngineKind::Psync);
+        (spec.operation, spec.random_map, spec.verify) = (Operation::Write, true, verify);
+        change(&mut spec);
+        let job = spec.check(target.size()).unwrap();
+        Task { job, targets: vec![target.clone()], cpus: Vec::new(), log: None }
+    };
+    let stamps = || task(Some(Verify::WriteThenRead), |_| ());
+    let half = |job: &mut JobSpec| job.size = Some(1 << 19);
+    let rest = |job: &mut JobSpec| job.offset = 1 << 19;
+    let reads = |job: &mut JobSpec| (job.operation, job.random_map) = (Operation::Read, false);
+    let looks = |job: &mut JobSpec| job.operation = Operation::Read;
+    for (other, wanted) in [
+        (stamps(), Err(RunError::Overwritten)),
+        (task(None, |_| ()), Err(RunError::Overwritten)),
+        (task(None, half), Err(RunError::Overwritten)),
+        (task(None, reads), Ok(())),
+    ] {
+        assert_eq!(check_apart(&[stamps(), other.clone()]), wanted, "{other:?}");
+        assert_eq!(check_apart(&[other, stamps()]), wanted);
+    }
+    let both = [task(Some(Verify::WriteThenRead), half), task(Some(Verify::WriteThenRead), rest)];
+    assert_eq!(check_apart(&both), Ok(()), "each has a half of its own");
+    let readers = [task(Some(Verify::ReadOnly), looks), task(Some(Verify::ReadOnly), looks)];
+    assert_eq!(check_apart(&readers), Ok(()), "nobody writes");
+    let mut twice = task(Some(Verify::WriteThenRead), |job| job.workers = 2);
+    twice.targets = vec![target.clone(), target.clone()];
+    let outcome = run_together(&[twice], &setting(), |_, _| ());
+    assert_eq!(outcome.err(), Some(RunError::Overwritten), "named twice");
 }

@@ -2,7 +2,7 @@
 //! everything checked before anything starts.
 
 use crate::cmd::evaluate::can_poll;
-use crate::cmd::run::check_alignment;
+use crate::cmd::run::{check_alignment, refusal};
 use crate::exit::{Refused, refuse};
 use crate::flags::AccessFlags;
 use crate::guide::Planned;
@@ -15,7 +15,7 @@ use overdrive_io::engine::EngineKind;
 use overdrive_io::front::{Extent, Plan, Section};
 use overdrive_io::job::JobSpec;
 use overdrive_io::job::words::rw_word;
-use overdrive_io::run::Task;
+use overdrive_io::run::{Task, check_apart};
 use overdrive_io::target::Target;
 use overdrive_report::record::Group;
 use overdrive_sys::affinity::allowed_cpus;
@@ -57,6 +57,7 @@ impl Stage {
             stage.add(section, access, several)?;
         }
         stage.check_times()?;
+        stage.check_phases()?;
         stage.notes.sort();
         stage.notes.dedup();
         Ok(stage)
@@ -181,6 +182,15 @@ impl Stage {
                     other.section.name
                 );
             }
+        }
+        Ok(())
+    }
+
+    /// What is checked in a phase is not overwritten in it; said before an earlier phase has run.
+    fn check_phases(&self) -> Result<()> {
+        for phase in self.jobs.iter().map(|job| job.section.phase) {
+            let jobs = self.jobs.iter().filter(|job| job.section.phase == phase);
+            check_apart(jobs.map(|job| &job.task)).map_err(refusal)?;
         }
         Ok(())
     }
