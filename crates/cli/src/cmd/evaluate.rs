@@ -110,11 +110,26 @@ fn open(flags: &EvaluateFlags, lengths: &Lengths) -> Result<OpenTarget> {
 
 /// Makes the folder for the results before anything is measured, so that a typo costs nothing.
 fn make_folder(flags: &EvaluateFlags) -> Result<PathBuf> {
-    let folder = flags.out.clone().unwrap_or_else(|| {
-        let now = jiff::Zoned::now();
-        PathBuf::from(format!("overdrive-{}", now.strftime("%Y%m%d-%H%M%S")))
-    });
+    let folder = match &flags.out {
+        Some(folder) => folder.clone(),
+        None => new_folder(&format!("overdrive-{}", jiff::Zoned::now().strftime("%Y%m%d-%H%M%S")))?,
+    };
     output::result_folder(&folder)?;
+    Ok(folder)
+}
+
+/// Makes a folder of this name, or of one with a number behind it: evaluations that begin in the same second
+/// do not overwrite each other's results.
+fn new_folder(name: &str) -> Result<PathBuf> {
+    let mut folder = PathBuf::from(name);
+    let mut number = 1;
+    while let Err(error) = std::fs::create_dir(&folder) {
+        if error.kind() != std::io::ErrorKind::AlreadyExists {
+            refuse!("--out {}: cannot write there: {error}", folder.display());
+        }
+        number += 1;
+        folder = PathBuf::from(format!("{name}-{number}"));
+    }
     Ok(folder)
 }
 

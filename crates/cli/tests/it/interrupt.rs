@@ -89,3 +89,23 @@ fn two_at_once_do_not_meet() {
     }
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
 }
+
+#[test]
+fn two_of_one_second_have_a_folder_each() {
+    let folder = folder();
+    let start = || {
+        Command::new(env!("CARGO_BIN_EXE_overdrive"))
+            .args(["evaluate", "sim", "--quick", "--runtime", "1ms"])
+            .current_dir(folder.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    for mut child in [start(), start(), start()] {
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
+    let records =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path().join("record.json"));
+    assert_eq!(records.filter(|record| record.exists()).count(), 3);
+}
