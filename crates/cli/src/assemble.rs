@@ -52,7 +52,7 @@ impl Draft {
         let record = wire::Record {
             schema: wire::SCHEMA.to_owned(),
             tool: wire::Tool { name: "overdrive".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
-            command: std::env::args().collect(),
+            command: crate::output::command_line(),
             started_at: jiff::Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string(),
             elapsed_s: 0.0,
             status: wire::Status::Interrupted,

@@ -175,6 +175,11 @@ pub(crate) fn result_folder(folder: &Path) -> Result<&Path> {
     Ok(folder)
 }
 
+/// The words of the command line, for a record. A path may hold bytes that are no text; their place is marked.
+pub(crate) fn command_line() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
 /// Reads a record from a file.
 pub(crate) fn load_record(path: &Path) -> Result<Record> {
     let text = std::fs::read_to_string(path).map_err(|error| {

@@ -88,7 +88,7 @@ pub(crate) fn paging_record(
     wire::Record {
         schema: wire::SCHEMA.to_owned(),
         tool: wire::Tool { name: "overdrive".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
-        command: std::env::args().collect(),
+        command: crate::output::command_line(),
         started_at: started.round(jiff::Unit::Second).unwrap_or_default().to_string(),
         elapsed_s: took.as_secs_f64(),
         status,

@@ -1,6 +1,6 @@
 //! One workload by flags.
 
-use crate::support::{folder, has_direct_io, run, written_file};
+use crate::support::{folder, has_direct_io, overdrive, read, run, written_file};
 use serde_json::Value;
 
 #[test]
@@ -143,6 +143,20 @@ fn a_target_that_is_named_twice_is_not_checked_against_itself() {
     assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{error}");
     assert!(error.contains("wanted it named once"), "{error}");
     assert!(std::fs::read(&path).unwrap() == before, "nothing was touched");
+}
+
+#[test]
+fn a_path_that_is_no_text_stands_in_the_record_as_far_as_it_is() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = folder();
+    let path = folder.path().join(std::ffi::OsStr::from_bytes(b"arr\xffivals"));
+    std::fs::write(&path, "0\n").unwrap();
+    let words = ["run", "sim", "--runtime", "1ms", "--ramp-time", "0s", "--json", "--arrivals"];
+    let (code, text, error) = read(&overdrive().args(words).arg(&path).output().unwrap());
+    assert_eq!(code, 0, "{error}");
+    let record: Value = serde_json::from_str(&text).unwrap();
+    let last = record["command"].as_array().unwrap().last().unwrap();
+    assert!(last.as_str().unwrap().ends_with("arr\u{fffd}ivals"), "{last}");
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub(super) fn record(
     wire::DensityRecord {
         schema: wire::SCHEMA.to_owned(),
         tool: Tool { name: "overdrive".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
-        command: std::env::args().collect(),
+        command: crate::output::command_line(),
         started_at: started_at(elapsed),
         elapsed_s: elapsed.as_secs_f64(),
         status,
