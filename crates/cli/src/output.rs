@@ -175,7 +175,8 @@ pub(crate) fn result_folder(folder: &Path) -> Result<&Path> {
     Ok(folder)
 }
 
-/// The words of the command line, for a record. A path may hold bytes that are no text; their place is marked.
+/// The words of the command line, for a record. A path may hold bytes that are no text: their place is
+/// marked.
 pub(crate) fn command_line() -> Vec<String> {
     std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
 }

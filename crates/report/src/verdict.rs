@@ -159,7 +159,8 @@ fn other_threads(case: &Case<'_>) -> Ruling {
     Limits(Limit::HostNoise, Confidence::Likely, evidence)
 }
 
-/// The disk's own counters, to hold against ours. Trims move no bytes: then there is nothing to hold them against.
+/// The disk's own counters, to hold against ours. Trims move no bytes: then there is nothing to hold them
+/// against.
 fn disk_counters(outcome: &Outcome) -> Option<&DeviceIos> {
     outcome.device_ios.as_ref().filter(|_| outcome.moved_bytes > 0)
 }
