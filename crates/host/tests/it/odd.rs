@@ -54,3 +54,34 @@ fn processors_that_are_offline_do_not_hide_the_clock_of_the_others() {
         assert!(!found.undo.unwrap().contains("policy1"), "the sleeping policy cannot be written");
     }
 }
+
+#[test]
+fn a_mask_is_written_as_the_kernel_will_show_it() {
+    let path = "/sys/devices/virtual/workqueue/cpumask";
+    for (cpus, isolated, now, house) in [
+        ("0-7", "2-3", "ff", "f3"),
+        ("0-9", "8-9", "3ff", "0ff"),
+        ("0-39", "4-39", "ff,ffffffff", "00,0000000f"),
+    ] {
+        let tree = |mask: &str| {
+            format!(
+                "/sys/devices/system/cpu/online = {cpus}\n/sys/devices/system/cpu/isolated = {isolated}\n\
+                 {path} = {mask}\n/proc/irq/default_smp_affinity = {mask}\n"
+            )
+        };
+        let (_, plan) = said(&tree(now), None, Profile::Storage, "cpu-workqueue-mask");
+        assert_eq!(writes(&plan), [(path, house)]);
+        for rule in ["cpu-workqueue-mask", "irq-default-affinity"] {
+            let (found, _) = said(&tree(house), None, Profile::Storage, rule);
+            assert_eq!(found.status, Status::Ok, "{rule}: {}", found.reason);
+        }
+    }
+}
+
+#[test]
+fn a_switch_of_words_is_set_in_its_own_word() {
+    let tree = "/sys/devices/system/node/node0/cpulist = 0-3\n/sys/devices/system/node/node1/cpulist = \n\
+                /sys/devices/system/node/online = 0-1\n/sys/kernel/mm/numa/demotion_enabled = false\n";
+    let (_, plan) = said(tree, None, Profile::Memory, "numa-demotion");
+    assert_eq!(writes(&plan), [("/sys/kernel/mm/numa/demotion_enabled", "true")], "{:?}", plan.left);
+}

@@ -249,11 +249,10 @@ fn default_mask(host: &HostFacts) -> Verdict {
     let Some(apart) = isolated.value().filter(|set| !set.is_empty()) else {
         return Ok(Judgement::ok(format!("{mask}, and no CPU is set apart")).seen(&fact));
     };
-    let Some(house) = super::super::cpu::isolation::housekeeping_mask(host, &apart.to_string()) else {
-        return Err(Box::new(Judgement::missing(&host.cpu.online)));
+    let Some(house) = super::super::cpu::isolation::housekeeping_mask(host, &apart.to_string(), &mask) else {
+        return Err(Box::new(Judgement::unknown("the CPUs to keep house cannot be told").seen(&fact)));
     };
-    let bare = |mask: &String| mask.replace(',', "").trim_start_matches('0').to_lowercase();
-    if bare(&mask) == bare(&house) {
+    if mask.eq_ignore_ascii_case(&house) {
         return Ok(Judgement::ok(format!("{mask}: without CPUs {apart}")).seen(&fact));
     }
     let boot = format!("kernel parameter irqaffinity= without CPUs {apart}");
