@@ -85,3 +85,36 @@ fn a_switch_of_words_is_set_in_its_own_word() {
     let (_, plan) = said(tree, None, Profile::Memory, "numa-demotion");
     assert_eq!(writes(&plan), [("/sys/kernel/mm/numa/demotion_enabled", "true")], "{:?}", plan.left);
 }
+
+#[test]
+fn the_queue_of_a_disk_that_rotates_is_left_as_it_is() {
+    let disk = |rotates: u32| {
+        let folder = "/sys/devices/pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0/block/sda";
+        format!(
+            "/proc/cpuinfo |\n|processor : 0\n|flags : fpu constant_tsc\n\
+             /sys/devices/system/cpu/online = 0-7\n\
+             {folder}/dev = 8:0\n{folder}/size = 2097152\n\
+             {folder}/mq/0/cpu_list = 0, 1, 2, 3, 4, 5, 6, 7\n\
+             {folder}/queue/rotational = {rotates}\n{folder}/queue/scheduler = none [mq-deadline]\n\
+             {folder}/queue/rq_affinity = 1\n{folder}/queue/nr_requests = 64\n{folder}/queue/nomerges = 0\n\
+             {folder}/queue/add_random = 1\n{folder}/queue/iostats = 0\n{folder}/queue/wbt_lat_usec = 75000\n\
+             {folder}/queue/read_ahead_kb = 8192\n{folder}/queue/max_sectors_kb = 32\n\
+             {folder}/queue/max_hw_sectors_kb = 100\n\
+             /sys/block/sda -> ..{rest}\n/sys/class/block/sda -> ../..{rest}\n/sys/dev/block/8:0 -> ../..{rest}\n",
+            rest = &folder[4..]
+        )
+    };
+    let root = |rotates| Root::from_capture(&disk(rotates)).unwrap();
+    let planned = |root: &Root| {
+        let identity = device_named(root, "sda").unwrap();
+        let audit = Audit::of(root, Some(&identity), Profile::Storage, Duration::ZERO).unwrap();
+        let plan = Plan::of(&audit.findings, root, &Wanted { rules: None, class_max: Risk::SideEffects });
+        let queue = plan.changes.into_iter().filter(|change| change.path.contains("/queue/"));
+        queue.map(|change| (change.path, change.new.unwrap())).collect::<Vec<_>>()
+    };
+    assert_eq!(planned(&root(1)), []);
+    let flash = planned(&root(0));
+    assert_eq!(flash.len(), 9, "{flash:?}");
+    let largest = ("/sys/block/sda/queue/max_sectors_kb".to_owned(), "100".to_owned());
+    assert!(flash.contains(&largest), "no more than the disk takes: {flash:?}");
+}
