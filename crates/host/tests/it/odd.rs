@@ -118,3 +118,19 @@ fn the_queue_of_a_disk_that_rotates_is_left_as_it_is() {
     let largest = ("/sys/block/sda/queue/max_sectors_kb".to_owned(), "100".to_owned());
     assert!(flash.contains(&largest), "no more than the disk takes: {flash:?}");
 }
+
+#[test]
+fn every_size_of_huge_page_that_is_on_by_itself_is_brought_back() {
+    let folder = "/sys/kernel/mm/transparent_hugepage";
+    let tree = format!(
+        "{folder}/enabled = always madvise [never]\n\
+         {folder}/hugepages-64kB/enabled = [always] inherit madvise never\n\
+         {folder}/hugepages-128kB/enabled = always [inherit] madvise never\n\
+         {folder}/hugepages-2048kB/enabled = [always] inherit madvise never\n"
+    );
+    let (_, plan) = said(&tree, None, Profile::Memory, "vm-thp-sizes");
+    let mut paths: Vec<&str> = writes(&plan).into_iter().map(|(path, _)| path).collect();
+    paths.sort_unstable();
+    let wanted = ["2048kB", "64kB"].map(|size| format!("{folder}/hugepages-{size}/enabled"));
+    assert_eq!(paths, wanted, "{:?}", plan.left);
+}

@@ -166,13 +166,14 @@ fn sizes(host: &HostFacts) -> Verdict {
     Ok(match (on.is_empty(), top) {
         (true, _) => Judgement::ok("no size is forced on").seen(&fact),
         (false, true) => {
+            let write = |word: &str| {
+                let line = |size: &String| format!("echo {word} > {THP}/hugepages-{size}/enabled");
+                on.iter().map(line).collect::<Vec<_>>().join("; ")
+            };
             Judgement::advice(format!("'never' at the top, and {} on all the same", on.join(", ")))
                 .seen(&fact)
-                .fix(
-                    format!("echo inherit > {THP}/hugepages-{}/enabled", on[0]),
-                    "kernel parameter thp_anon= with the sizes that are meant",
-                )
-                .undo(format!("echo always > {THP}/hugepages-{}/enabled", on[0]))
+                .fix(write("inherit"), "kernel parameter thp_anon= with the sizes that are meant")
+                .undo(write("always"))
         }
         (false, false) => {
             Judgement::ok(format!("{} forced on: measure swap with and without", on.join(", "))).seen(&fact)
