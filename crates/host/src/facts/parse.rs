@@ -156,6 +156,16 @@ pub fn cpu_list(text: &str) -> Result<CpuSet, Unexpected> {
     Ok(cpus.into_iter().collect())
 }
 
+/// Words between blanks; double quotes keep blanks inside a word, as the kernel reads its command line.
+pub fn quoted_words(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_quoted = false;
+    let words = text.split(move |c: char| {
+        is_quoted ^= c == '"';
+        !is_quoted && c.is_whitespace()
+    });
+    words.filter(|word| !word.is_empty())
+}
+
 /// The value of `key` in lines of `key : value` or `key: value`.
 #[must_use]
 pub fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {

@@ -134,3 +134,41 @@ fn every_size_of_huge_page_that_is_on_by_itself_is_brought_back() {
     let wanted = ["2048kB", "64kB"].map(|size| format!("{folder}/hugepages-{size}/enabled"));
     assert_eq!(paths, wanted, "{:?}", plan.left);
 }
+
+#[test]
+fn an_option_of_the_driver_that_reads_as_a_letter_is_in_force() {
+    for (given, reads, status) in [
+        ("1", "Y", Status::Ok),
+        ("y", "Y", Status::Ok),
+        ("N", "N", Status::Ok),
+        ("0", "N", Status::Ok),
+        ("0", "Y", Status::Advice),
+    ] {
+        let tree = format!(
+            "/etc/modprobe.d/nvme.conf = options nvme_core multipath={given}\n\
+             /sys/module/nvme_core/parameters/multipath = {reads}\n"
+        );
+        let (found, _) = said(&tree, None, Profile::Storage, "boot-nvme-module-params");
+        assert_eq!(found.status, status, "{given} {reads}: {}", found.reason);
+    }
+}
+
+#[test]
+fn what_grub_was_told_is_read_as_a_shell_reads_it() {
+    let tree = |grub: &str| {
+        format!(
+            "/proc/cmdline = root=/dev/sda1 quiet \"dyndbg=file a.c +p\" nvme.poll_queues=4\n\
+             /etc/default/grub = {grub}\n"
+        )
+    };
+    for (grub, status) in [
+        ("GRUB_CMDLINE_LINUX=\"quiet nvme.poll_queues=4\" # four pollers", Status::Ok),
+        (r#"GRUB_CMDLINE_LINUX="quiet dyndbg=\"file a.c +p\"""#, Status::Ok),
+        ("GRUB_CMDLINE_LINUX='quiet'", Status::Ok),
+        ("GRUB_CMDLINE_LINUX=quiet # nothing else", Status::Ok),
+        ("GRUB_CMDLINE_LINUX=\"quiet nvme.poll_queues=8\"", Status::Advice),
+    ] {
+        let (found, _) = said(&tree(grub), None, Profile::Storage, "boot-pending-reboot");
+        assert_eq!(found.status, status, "{grub}: {}", found.reason);
+    }
+}
