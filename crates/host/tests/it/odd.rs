@@ -172,3 +172,38 @@ fn what_grub_was_told_is_read_as_a_shell_reads_it() {
         assert_eq!(found.status, status, "{grub}: {}", found.reason);
     }
 }
+
+#[test]
+fn areas_without_a_priority_on_the_drives_of_one_node_are_filled_in_turn() {
+    let drive = |number: u32| {
+        let folder = format!("/sys/devices/pci/nvme{number}/nvme{number}n1");
+        format!(
+            "/sys/class/block/nvme{number}n1 -> ../..{}\n{folder}/queue/rotational = 0\n\
+             {folder}/device -> ../../nvme{number}\n/sys/devices/pci/nvme{number}/numa_node = 0\n",
+            &folder[4..]
+        )
+    };
+    let tree = |release: &str, priorities: [i32; 2]| {
+        format!(
+            "/proc/sys/kernel/osrelease = {release}\n/sys/devices/system/node/online = 0\n\
+             /sys/devices/system/node/node0/cpulist = 0-3\n\
+             /proc/swaps |\n|Filename Type Size Used Priority\n|/dev/nvme0n1 partition 8192 0 {}\n\
+             |/dev/nvme1n1 partition 8192 0 {}\n{}{}",
+            priorities[0],
+            priorities[1],
+            drive(0),
+            drive(1)
+        )
+    };
+    for (release, priorities, status) in [
+        ("6.12.0", [-2, -3], Status::Ok),
+        ("5.4.0", [-2, -3], Status::Ok),
+        ("6.12.0", [10, 5], Status::Advice),
+        ("6.12.0", [10, -2], Status::Advice),
+        ("6.19.0", [10, 5], Status::Advice),
+    ] {
+        let tree = tree(release, priorities);
+        let (found, _) = said(&tree, None, Profile::Memory, "swap-priority-policy");
+        assert_eq!(found.status, status, "{release} {priorities:?}: {}", found.reason);
+    }
+}
