@@ -207,3 +207,39 @@ fn areas_without_a_priority_on_the_drives_of_one_node_are_filled_in_turn() {
         assert_eq!(found.status, status, "{release} {priorities:?}: {}", found.reason);
     }
 }
+
+#[test]
+fn the_way_to_choose_among_paths_is_the_subsystems_and_the_networks_where_there_is_one() {
+    let subsystem = "/sys/devices/virtual/nvme-subsystem/nvme-subsys0";
+    let controller = |number: u32, transport: &str| {
+        let folder = format!("/sys/devices/pci0000:00/0000:00:0{number}.0/nvme/nvme{number}");
+        format!(
+            "{subsystem}/nvme{number} -> ../../..{}\n{folder}/transport = {transport}\n\
+             {folder}/subsystem -> ../../../../../class/nvme\n{folder}/nvme0c{number}n1/queue/io_poll = 0\n",
+            &folder["/sys/devices".len()..]
+        )
+    };
+    let tree = |transport: &str| {
+        let disk = format!("..{}/nvme0n1", &subsystem[4..]);
+        format!(
+            "/sys/module/nvme_core/parameters/multipath = Y\n{subsystem}/iopolicy = round-robin\n\
+             {subsystem}/nvme0n1/dev = 259:3\n{subsystem}/nvme0n1/size = 2097152\n\
+             {subsystem}/nvme0n1/device -> ../../nvme-subsys0\n/sys/class/nvme/nvme1/\n\
+             /sys/class/nvme-subsystem/nvme-subsys0 -> ../..{}\n/sys/block/nvme0n1 -> {disk}\n\
+             /sys/class/block/nvme0n1 -> ../{disk}\n/sys/dev/block/259:3 -> ../{disk}\n{}{}",
+            &subsystem[4..],
+            controller(0, transport),
+            controller(1, transport)
+        )
+    };
+    let said = |transport: &str| {
+        said(&tree(transport), Some("nvme0n1"), Profile::Storage, "nvme-multipath-iopolicy")
+    };
+    let (found, plan) = said("pcie");
+    assert_eq!(found.status, Status::Advice, "{}", found.reason);
+    let policy = "/sys/class/nvme-subsystem/nvme-subsys0/iopolicy";
+    assert_eq!(writes(&plan), [(policy, "numa")], "{:?}", plan.left);
+    let (found, _) = said("tcp");
+    assert_eq!(found.status, Status::Ok, "{}", found.reason);
+    assert!(found.reason.contains("round-robin: over tcp"), "{}", found.reason);
+}

@@ -233,7 +233,12 @@ fn policy(host: &HostFacts, target: &TargetFacts, nvme: &NvmeFacts) -> Verdict {
         );
     }
     let fact = &nvme.io_policy;
+    let transport = nvme.transport.value().map_or("pcie", String::as_str);
     Ok(match need(fact)?.as_str() {
+        // By node all I/O of a node takes one path, and the links of the others lie idle.
+        other if transport != "pcie" => {
+            Judgement::ok(format!("{other}: over {transport} it is the network that decides")).seen(fact)
+        }
         "numa" => Judgement::ok("numa").seen(fact),
         other if target.disks.len() > 1 => write(
             Judgement::advice(format!("{other}, with {} paths", target.disks.len())),
