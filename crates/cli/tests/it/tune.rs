@@ -139,7 +139,7 @@ fn what_only_a_unit_can_keep_gets_one_and_undo_takes_it_back() {
     let applied = json(&words, 0);
     let unit = std::fs::read_to_string(root.join("etc/systemd/system/overdrive-0001.service")).unwrap();
     assert!(
-        unit.contains("ExecStart=/bin/sh -c 'echo performance > /sys/devices/system/cpu"),
+        unit.contains("ExecStart=-/bin/sh -c 'echo performance > /sys/devices/system/cpu"),
         "{unit}{applied}"
     );
     let wants = root.join("etc/systemd/system/multi-user.target.d");
