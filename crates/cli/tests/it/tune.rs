@@ -488,6 +488,25 @@ fn a_set_in_which_every_change_was_refused_offers_nothing_to_take_back() {
 }
 
 #[test]
+fn of_a_device_that_is_away_no_value_is_told() {
+    let folder = folder();
+    let root = applied(folder.path());
+    let (disk, away) = (root.join("sys/block/vda"), folder.path().join("away"));
+    std::fs::rename(&disk, &away).unwrap();
+    let at = root.to_str().unwrap();
+    let (code, out, error) = run(&["tune", "status", "--root", at]);
+    assert!(
+        code == 0 && words_of(&out).contains("mq-deadline -> none: the device is not there"),
+        "{out}{error}"
+    );
+    let (code, out, _) = run(&["tune", "undo", "--root", at]);
+    assert!(code == 1 && words_of(&out).contains("try again when it is"), "{out}");
+    std::fs::rename(&away, &disk).unwrap();
+    let (code, out, _) = run(&["tune", "undo", "--root", at]);
+    assert!(code == 0 && words_of(&out).contains("reads mq-deadline again"), "{out}");
+}
+
+#[test]
 fn another_hosts_journal_and_one_outside_the_root_are_refused() {
     let folder = folder();
     let root = applied(folder.path());

@@ -114,12 +114,12 @@ impl Row {
     }
 
     fn line(&self) -> (String, String) {
+        let reads = if self.reads.is_empty() { String::new() } else { format!(", reads {}", self.reads) };
         let text = format!(
-            "{}: {} -> {}, reads {}: {} ({})",
+            "{}: {} -> {}{reads}: {} ({})",
             self.path,
             short(self.kind, self.old.as_deref()),
             short(self.kind, self.new.as_deref()),
-            self.reads,
             self.state,
             self.rule
         );
