@@ -193,6 +193,11 @@ pub fn numbers(text: &str) -> Result<Vec<u64>, Unexpected> {
     text.split_whitespace().map(number).collect()
 }
 
+/// The sum, at most the largest number: counts that a file makes up must not stop who adds them.
+pub fn sum<N: std::borrow::Borrow<u64>>(numbers: impl IntoIterator<Item = N>) -> u64 {
+    numbers.into_iter().fold(0, |sum, number| sum.saturating_add(*number.borrow()))
+}
+
 /// Undoes the octal escapes (`\040` for a blank) of mountinfo and /proc/swaps.
 #[must_use]
 pub fn unescape(text: &str) -> String {

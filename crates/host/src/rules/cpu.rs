@@ -6,7 +6,7 @@ pub(super) mod power;
 use super::{each_disk, numbered};
 use crate::facts::cpu::{IdleState, Mitigation, Policy};
 use crate::facts::kernel::Preempt;
-use crate::facts::{Fact, HostFacts, tally};
+use crate::facts::{Fact, HostFacts, parse, tally};
 use crate::finding::{Judgement, Profile, Risk, Rule, Scope};
 use crate::target::{DiskFacts, TargetFacts};
 use overdrive_base::time::three_digits;
@@ -314,7 +314,7 @@ fn exit_latency(host: &HostFacts, target: &TargetFacts) -> Judgement {
 
 /// What leaving idle states has cost on this host, from its own counters.
 fn wake_cost(states: &[IdleState], deepest: &IdleState) -> String {
-    let wakes: u64 = states.iter().map(|state| state.usage).sum();
+    let wakes = parse::sum(states.iter().map(|state| state.usage));
     if wakes == 0 {
         return format!("up to {} us for each completion that wakes a CPU", deepest.latency_us);
     }

@@ -315,7 +315,9 @@ fn zswap(host: &HostFacts) -> Verdict {
     }
     let percent = host.settings.number::<u64>("/sys/module/zswap/parameters/max_pool_percent");
     let pool = match (percent.get(), host.memory.total_bytes.get()) {
-        (Some(percent), Some(total)) => format!(" up to {}", format_size(total / 100 * percent)),
+        (Some(percent), Some(total)) => {
+            format!(" up to {}", format_size((total / 100).saturating_mul(percent)))
+        }
         _ => String::new(),
     };
     let judgement = Judgement::advice(format!(

@@ -186,7 +186,7 @@ fn depth(nvme: &NvmeFacts) -> Verdict {
             "",
             "/etc/modprobe.d: options nvme io_queue_depth=1024, if the drive can; then a new initial ramdisk",
         ),
-        _ if granted + 1 < asked => Judgement::ok(format!("{said}: the drive's limit")),
+        _ if granted < asked.saturating_sub(1) => Judgement::ok(format!("{said}: the drive's limit")),
         _ => Judgement::ok(said),
     };
     Ok(judgement.seen(&nvme.queue_depth).seen(&nvme.queue_size))
