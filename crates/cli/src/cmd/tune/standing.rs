@@ -222,8 +222,11 @@ pub(crate) fn take_back(root: &Path, folder: &Path, which: Which, how: How) -> R
     Ok(if bad { Ending::BadVerdict } else { Ending::Done })
 }
 
+/// The number of a set and what became of one of its changes.
+type OfSet = (u64, Reversal);
+
 /// What became of the changes of these sets; up to where the journal took no more, with its failure.
-fn undone_of(driver: &mut Driver<'_>, sets: Vec<u64>) -> Result<(Vec<(u64, Reversal)>, Option<DriveError>)> {
+fn undone_of(driver: &mut Driver<'_>, sets: Vec<u64>) -> Result<(Vec<OfSet>, Option<DriveError>)> {
     let mut rows = Vec::new();
     for set in sets {
         let (reversals, failure) = match driver.undo(set) {
@@ -272,7 +275,7 @@ fn swapped_to(system: &mut HostSystem, root: &Path, sets: &[u64], kind: Kind) ->
     Ok(found.into_iter().map(|(path, _)| PathBuf::from(path)).collect())
 }
 
-fn show(rows: &[(u64, Reversal)], damage: &[String], how: How) -> Result<()> {
+fn show(rows: &[OfSet], damage: &[String], how: How) -> Result<()> {
     if how.as_json {
         let changes: Vec<Value> = rows
             .iter()
