@@ -107,8 +107,8 @@ fn place(root: &Root, change: &Change) -> (usize, &'static str, String) {
     if change.path.starts_with("/sys/kernel/") && !change.path.starts_with("/sys/kernel/debug/") {
         return (3, "overdrive-N.conf", format!("w {} - - - - {value}", change.path));
     }
-    // Attributes of devices and of debugfs are not there yet when tmpfiles.d is read. One that is missing at a
-    // boot, of a processor that is offline, keeps none of the others back: that is what the minus says.
+    // Attributes of devices and of debugfs are not there yet when tmpfiles.d is read. One that is missing at
+    // a boot, of a processor that is offline, keeps none of the others back: that is what the minus says.
     let (value, path) = (value.replace('%', "%%"), change.path.replace('%', "%%"));
     (UNITS, "overdrive-N.service", format!("ExecStart=-/bin/sh -c 'echo {value} > {path}'"))
 }

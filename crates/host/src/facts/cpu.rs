@@ -64,8 +64,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Whether all of its CPUs are offline: the kernel keeps its files then, and answers EBUSY, or names no CPU
-    /// (before 5.17).
+    /// Whether all of its CPUs are offline: the kernel keeps its files then, and answers EBUSY, or names no
+    /// CPU.
     #[must_use]
     pub fn is_offline(&self) -> bool {
         const EBUSY: i32 = 16;

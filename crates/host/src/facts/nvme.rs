@@ -51,8 +51,8 @@ pub struct NvmeFacts {
     pub admin: admin::AdminFacts,
 }
 
-/// The policy of the subsystem that a controller is part of. The controller's own link `subsystem` leads to its
-/// class, as that of every device does.
+/// The policy of the subsystem that a controller is part of. The controller's own link `subsystem` leads to
+/// its class, as that of every device does.
 fn read_io_policy(root: &Root, controller: &str) -> Fact<String> {
     const CLASS: &str = "/sys/class/nvme-subsystem";
     let names = root.list(CLASS);
