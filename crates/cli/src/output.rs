@@ -2,13 +2,14 @@
 
 use anyhow::{Context, Result};
 use overdrive_report::record::Record;
-use overdrive_report::render::text::{TextOptions, shown};
+use overdrive_report::render::text::{TextOptions, paragraph, shown};
 use overdrive_sys::file::open_special_for_writing;
 use std::borrow::Cow;
 use std::env::var_os;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// Prints text that ends in a newline.
@@ -64,17 +65,31 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-/// What [`say!`] does.
+/// What [`say!`] does: on a terminal the line is wrapped as results are, elsewhere it stays one line.
 pub(crate) fn say_line(line: std::fmt::Arguments<'_>) {
-    let (stderr, line) = (std::io::stderr(), format!("{line}\n"));
-    let _ = stderr.lock().write_all(fit_for(&stderr, &line).as_bytes());
+    let stderr = std::io::stderr();
+    let columns = stderr.is_terminal().then(|| columns_of(&stderr));
+    let text: String = line.to_string().split('\n').map(|line| lines_of(line, columns)).collect();
+    let _ = stderr.lock().write_all(fit_for(&stderr, &text).as_bytes());
 }
 
-/// As wide as the terminal, between 80 and 120 columns; colour on a terminal, unless NO_COLOR is set or it is
-/// a dumb one.
+/// A line as it is said; one that fits keeps the spaces that line it up with others.
+fn lines_of(line: &str, columns: Option<usize>) -> String {
+    match columns {
+        Some(columns) if line.chars().count() > columns => paragraph(line, columns),
+        _ => format!("{line}\n"),
+    }
+}
+
+/// How wide text for a stream may be: as its terminal, between 80 and 120 columns.
+fn columns_of(stream: &impl AsFd) -> usize {
+    overdrive_sys::terminal_columns(stream).unwrap_or(80).clamp(80, 120)
+}
+
+/// As wide as the terminal allows; colour on a terminal, unless NO_COLOR is set or it is a dumb one.
 pub(crate) fn text_options() -> TextOptions {
     let stdout = std::io::stdout();
-    let width = overdrive_sys::terminal_columns(&stdout).unwrap_or(80).clamp(80, 120);
+    let width = columns_of(&stdout);
     let colour = stdout.is_terminal() && wants_colour(var_os("NO_COLOR"), var_os("TERM"));
     TextOptions { width, colour }
 }
@@ -200,6 +215,16 @@ mod tests {
         assert_eq!(harmless("plain, bold \x1b[1m\x1b[0;31mred\n"), "plain, bold \x1b[1m\x1b[0;31mred\n");
         let title = harmless("a\x1b]0;title\x07b\x1b[2Jc\rd\u{9b}5A\x1b[?25l\x1b");
         assert_eq!(title, "a\u{fffd}]0;title\u{fffd}b\u{fffd}[2Jc\u{fffd}d\u{fffd}5A\u{fffd}[?25l\u{fffd}");
+    }
+
+    #[test]
+    fn what_is_said_is_wrapped_on_a_terminal_only() {
+        let long = format!("overdrive: {}end", "a few words ".repeat(10));
+        assert_eq!(lines_of(&long, None), format!("{long}\n"));
+        let wrapped = lines_of(&long, Some(80));
+        assert!(wrapped.lines().count() == 2 && wrapped.lines().all(|line| line.len() <= 80), "{wrapped}");
+        assert_eq!(wrapped.split_whitespace().collect::<Vec<_>>().join(" "), long);
+        assert_eq!(lines_of("[ 1/10] a      b", Some(80)), "[ 1/10] a      b\n");
     }
 
     #[test]

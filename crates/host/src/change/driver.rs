@@ -75,6 +75,7 @@ pub struct Driver<'a> {
     state: State,
     aside: Option<String>,
     cut_short: Option<(u64, Vec<Applied>)>,
+    undone_so_far: Vec<Reversal>,
 }
 
 impl std::fmt::Debug for Driver<'_> {
@@ -109,7 +110,8 @@ impl<'a> Driver<'a> {
             return Err(DriveError::NoJournal);
         }
         let state = State::replay(&journal.records, &occasion.boot_id);
-        Ok(Driver { system, occasion, purpose: None, journal, state, aside: None, cut_short: None })
+        let (purpose, aside, cut_short, undone_so_far) = (None, None, None, Vec::new());
+        Ok(Driver { system, occasion, purpose, journal, state, aside, cut_short, undone_so_far })
     }
 
     /// Writes down what the next sets are for, so that whoever asked for one finds it however early it ended.
@@ -206,22 +208,25 @@ impl<'a> Driver<'a> {
         let content = self.state.sets.get(&set).ok_or(DriveError::NoSet(set))?;
         let live = content.changes.iter().filter(|(_, standing)| standing.is_live());
         let numbers: Vec<u32> = live.map(|(&number, _)| number).rev().collect();
-        let mut reversals = Vec::new();
+        self.undone_so_far.clear();
         for number in numbers {
             let is_area = self.state.standing(set, number).is_some_and(|it| it.what == Kind::SwapArea);
-            let reversal = self.undo_one(set, number)?;
-            let stays = |reversal: &Reversal| is_area && reversal.reverted.outcome == Undone::Refused;
-            let is_last = reversal.as_ref().is_some_and(stays);
-            reversals.extend(reversal);
-            if is_last {
+            self.undo_one(set, number)?;
+            let last = self.undone_so_far.last().filter(|reversal| reversal.number == number);
+            if is_area && last.is_some_and(|reversal| reversal.reverted.outcome == Undone::Refused) {
                 break;
             }
         }
-        Ok(reversals)
+        Ok(std::mem::take(&mut self.undone_so_far))
     }
 
-    fn undo_one(&mut self, set: u64, number: u32) -> Result<Option<Reversal>, DriveError> {
-        let Some(standing) = self.state.standing(set, number) else { return Ok(None) };
+    /// What became of the changes of the set in whose undoing the journal took no more.
+    pub fn take_undone_so_far(&mut self) -> Vec<Reversal> {
+        std::mem::take(&mut self.undone_so_far)
+    }
+
+    fn undo_one(&mut self, set: u64, number: u32) -> Result<(), DriveError> {
+        let Some(standing) = self.state.standing(set, number) else { return Ok(()) };
         let (kind, path) = (standing.what, standing.path.clone());
         let folder = match standing.device.clone() {
             None => None,
@@ -229,7 +234,8 @@ impl<'a> Driver<'a> {
                 Some(folder) => Some(folder),
                 None => {
                     let reverted = Reverted { outcome: Undone::Gone, read: None, errno: None };
-                    return Ok(Some(Reversal { number, kind, path, target: None, reverted }));
+                    self.undone_so_far.push(Reversal { number, kind, path, target: None, reverted });
+                    return Ok(());
                 }
             },
         };
@@ -237,8 +243,12 @@ impl<'a> Driver<'a> {
         let (path, target) =
             touches.first().map_or((path, None), |touch| (touch.path.clone(), touch.target.clone()));
         let mut machine = Undo::new(set, number, touches);
-        let reverted = self.drive(|event| machine.next(event)).map_err(DriveError::Write)?;
-        Ok(Some(Reversal { number, kind, path, target, reverted }))
+        let ended = self.drive(|event| machine.next(event));
+        // What was written back and read so is back, even if the journal does not take its result.
+        let reverted = ended.as_ref().ok().cloned().or_else(|| machine.unjournaled());
+        let reversal = reverted.map(|reverted| Reversal { number, kind, path, target, reverted });
+        self.undone_so_far.extend(reversal);
+        ended.map(drop).map_err(DriveError::Write)
     }
 
     /// What a path reads now, by the present name of its device; none when the device is gone.

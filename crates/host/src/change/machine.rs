@@ -267,6 +267,12 @@ impl Undo {
         }
     }
 
+    /// How it ended when the journal takes no more; none: nothing was written.
+    #[must_use]
+    pub fn unjournaled(self) -> Option<Reverted> {
+        self.outcome
+    }
+
     fn paths(&self) -> Vec<String> {
         self.touches.iter().map(|touch| touch.path.clone()).collect()
     }

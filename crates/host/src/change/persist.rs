@@ -92,9 +92,9 @@ fn place(root: &Root, change: &Change) -> (usize, &'static str, String) {
     if let Some(key) = change.path.strip_prefix("/proc/sys/") {
         return (0, "90-overdrive-N.conf", format!("{} = {value}", key.replace('/', ".")));
     }
-    let block = change.device.as_ref().filter(|device| device.folder.starts_with("/sys/block/"));
+    let device = change.device.as_ref();
     if let Some((device, attribute)) =
-        block.and_then(|device| Some((device, change.path.strip_prefix(&format!("{}/", device.folder))?)))
+        device.and_then(|device| Some((device, change.path.strip_prefix(&format!("{}/", device.folder))?)))
     {
         return (1, "99-overdrive-N.rules", udev_line(device, attribute, value));
     }
@@ -107,22 +107,29 @@ fn place(root: &Root, change: &Change) -> (usize, &'static str, String) {
     if change.path.starts_with("/sys/kernel/") && !change.path.starts_with("/sys/kernel/debug/") {
         return (3, "overdrive-N.conf", format!("w {} - - - - {value}", change.path));
     }
-    // Attributes of devices and of debugfs are not there yet when tmpfiles.d is read.
+    // Attributes of devices and of debugfs are not there yet when tmpfiles.d is read. One that is missing at
+    // a boot, of a processor that is offline, keeps none of the others back: that is what the minus says.
     let (value, path) = (value.replace('%', "%%"), change.path.replace('%', "%%"));
-    (UNITS, "overdrive-N.service", format!("ExecStart=/bin/sh -c 'echo {value} > {path}'"))
+    (UNITS, "overdrive-N.service", format!("ExecStart=-/bin/sh -c 'echo {value} > {path}'"))
 }
 
-/// A rule for one disk by its identity, so that another disk of its name is left alone.
+/// A rule for one disk or NVMe controller by its identity, so that another one of its name is left alone.
 fn udev_line(device: &Device, attribute: &str, value: &str) -> String {
-    let same_disk = match device.id.split_once(':') {
+    // Characters that a pattern or its quotes would take for their own; `?` is any one.
+    let id = device.id.replace(['*', '?', '[', ']', '|', '"', '\\'], "?");
+    let same = match id.split_once(':') {
         Some(("wwid", id)) => format!("ATTR{{wwid}}==\"{id}\""),
         Some(("serial", id)) => format!("ATTR{{serial}}==\"{id}\""),
+        // Of the device that the disk belongs to: SATA and SAS say it there.
+        Some(("device-wwid", id)) => format!("ATTRS{{wwid}}==\"{id}\""),
+        Some(("device-serial", id)) => format!("ATTRS{{serial}}==\"{id}\""),
         _ => format!("KERNEL==\"{}\"", device.name()),
     };
-    format!(
-        "ACTION==\"add|change\", SUBSYSTEM==\"block\", ENV{{DEVTYPE}}==\"disk\", {same_disk}, \
-         ATTR{{{attribute}}}=\"{value}\""
-    )
+    let class = match device.folder.starts_with("/sys/block/") {
+        true => "SUBSYSTEM==\"block\", ENV{DEVTYPE}==\"disk\"",
+        false => "SUBSYSTEM==\"nvme\"",
+    };
+    format!("ACTION==\"add|change\", {class}, {same}, ATTR{{{attribute}}}=\"{value}\"")
 }
 
 #[cfg(test)]
@@ -178,15 +185,42 @@ mod tests {
             text("/etc/systemd/system/overdrive-0003.service"),
             "[Unit]\nDescription=Settings of overdrive tune, set 3\n\n[Service]\nType=oneshot\n\
              RemainAfterExit=yes\n\
-             ExecStart=/bin/sh -c 'echo N > /sys/module/zswap/parameters/enabled'\n\
-             ExecStart=/bin/sh -c 'echo performance > /sys/devices/system/cpu/cpufreq/policy0/scaling_governor'\n\
-             ExecStart=/bin/sh -c 'echo performance > /sys/devices/system/cpu/cpufreq/policy1/scaling_governor'"
+             ExecStart=-/bin/sh -c 'echo N > /sys/module/zswap/parameters/enabled'\n\
+             ExecStart=-/bin/sh -c 'echo performance > /sys/devices/system/cpu/cpufreq/policy0/scaling_governor'\n\
+             ExecStart=-/bin/sh -c 'echo performance > /sys/devices/system/cpu/cpufreq/policy1/scaling_governor'"
         );
         assert_eq!(
             text("/etc/systemd/system/multi-user.target.d/overdrive-0003.conf"),
             "[Unit]\nWants=overdrive-0003.service"
         );
         assert!(files.iter().all(|file| super::super::may_write(Kind::File, &file.path)));
+    }
+
+    #[test]
+    fn a_disk_whose_identity_its_device_has_is_not_known_by_its_name() {
+        let root = Root::from_capture("").unwrap();
+        for (id, wanted) in [
+            ("device-wwid:t10.ATA     A [B]|\"C\" 1", "ATTRS{wwid}==\"t10.ATA     A ?B???C? 1\""),
+            ("device-serial:S1", "ATTRS{serial}==\"S1\""),
+            ("path:/sys/devices/pci/x", "KERNEL==\"sda\""),
+        ] {
+            let device = Device { folder: "/sys/block/sda".to_owned(), id: id.to_owned() };
+            let made =
+                files(&root, &[change("/sys/block/sda/queue/scheduler", "none", Some(device))], 1).remove(0);
+            let text = made.new.unwrap();
+            assert!(text.contains(&format!(" {wanted}, ATTR{{queue/scheduler}}=\"none\"")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_controller_is_known_by_its_serial_and_not_by_its_number() {
+        let device = Device { folder: "/sys/class/nvme/nvme0".to_owned(), id: "serial:PHKE1".to_owned() };
+        let tolerance = change("/sys/class/nvme/nvme0/power/pm_qos_latency_tolerance_us", "0", Some(device));
+        let made = files(&Root::from_capture("").unwrap(), &[tolerance], 1);
+        assert_eq!((made.len(), made[0].path.as_str()), (1, "/etc/udev/rules.d/99-overdrive-0001.rules"));
+        let wanted = "SUBSYSTEM==\"nvme\", ATTR{serial}==\"PHKE1\", \
+                      ATTR{power/pm_qos_latency_tolerance_us}=\"0\"\n";
+        assert!(made[0].new.as_ref().unwrap().ends_with(wanted), "{made:?}");
     }
 
     #[test]

@@ -83,6 +83,7 @@ const EPERM: i32 = 1;
 const EIO: i32 = 5;
 const ENOENT: i32 = 2;
 const EINVAL: i32 = 22;
+const ELOOP: i32 = 40;
 
 /// The journal's usual folder below a root. As for attributes, a link in a copied tree does not lead out of
 /// it.
@@ -208,6 +209,10 @@ impl HostSystem {
             None => self.real(above),
         };
         let real = folder.join(name);
+        // A link there is somebody's, wherever it leads, and would be lost: a journal knows texts only.
+        if real.is_symlink() {
+            return Err(io::Error::from_raw_os_error(ELOOP));
+        }
         match text {
             Some(text) => {
                 std::fs::create_dir_all(&folder)?;
@@ -403,6 +408,20 @@ mod tests {
         let mut system = HostSystem::open(&base, &state).unwrap();
         let _ = system.write(Kind::File, "/etc/sysctl.d/90-overdrive-1.conf", Some("x"));
         assert_eq!(std::fs::read_dir(outside).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_link_in_place_of_an_own_file_stays() {
+        let (_folder, base, state) = copy();
+        std::fs::create_dir_all(base.join("etc/sysctl.d")).unwrap();
+        let file = "/etc/sysctl.d/90-overdrive-1.conf";
+        let link = base.join(file.trim_start_matches('/'));
+        std::os::unix::fs::symlink("to nowhere", &link).unwrap();
+        let mut system = HostSystem::open(&base, &state).unwrap();
+        for text in [Some("x\n"), None] {
+            assert_eq!(system.write(Kind::File, file, text), Err(ELOOP));
+            assert_eq!(std::fs::read_link(&link).unwrap(), Path::new("to nowhere"));
+        }
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl BlockFacts {
             read_only: root.text(&format!("{folder}/ro")).parse(parse::switch),
             in_flight: root
                 .text(&format!("{folder}/inflight"))
-                .parse(|text| Ok(parse::numbers(text)?.iter().sum())),
+                .parse(|text| Ok(parse::sum(parse::numbers(text)?))),
             traced: root.text(&format!("{folder}/trace/enable")).parse(parse::switch),
             queue: QueueFacts::read(root, folder),
             hardware_queues: read_hardware_queues(root, folder),

@@ -63,6 +63,16 @@ pub struct Policy {
     pub epp: Fact<String>,
 }
 
+impl Policy {
+    /// Whether all of its CPUs are offline: the kernel keeps its files then, and answers EBUSY, or names no
+    /// CPU.
+    #[must_use]
+    pub fn is_offline(&self) -> bool {
+        const EBUSY: i32 = 16;
+        self.cpus.errno() == Some(EBUSY) || self.cpus.value().is_some_and(CpuSet::is_empty)
+    }
+}
+
 /// One idle state, counted over all CPUs that have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdleState {

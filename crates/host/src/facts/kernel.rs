@@ -152,9 +152,16 @@ fn release(text: &str) -> Result<Release, Unexpected> {
 
 /// The last mention of a parameter counts, as in the kernel.
 fn parameter<'a>(cmdline: &'a str, name: &str) -> Option<&'a str> {
-    let words = cmdline.split_whitespace().take_while(|word| *word != "--");
+    let words = parse::quoted_words(cmdline).take_while(|word| *word != "--");
     let value = |rest: &'a str| if rest.is_empty() { Some(rest) } else { rest.strip_prefix('=') };
-    words.filter_map(|word| value(word.strip_prefix(name)?)).last()
+    // Quotes stand around a word or around its value; the kernel takes - and _ in a name for the same.
+    let rest = |word: &'a str| {
+        let same = |(a, b): (char, char)| a == b || (a == '_' && b == '-');
+        let has_name = word.len() >= name.len() && name.chars().zip(word.chars()).all(same);
+        if has_name { word.get(name.len()..) } else { None }
+    };
+    let bare = words.map(|word| word.trim_matches('"'));
+    bare.filter_map(|word| value(rest(word)?)).last().map(|value| value.trim_matches('"'))
 }
 
 /// debugfs says it outright; without it the build line does, or for a dynamic model the command line.
@@ -235,6 +242,17 @@ mod tests {
         assert_eq!(parameter(line, "quiet"), Some(""));
         assert_eq!(parameter(line, "qui"), None);
         assert_eq!(parameter(line, "nosmt"), None);
+    }
+
+    #[test]
+    fn what_stands_in_quotes_is_one_word() {
+        let line = r#"dyndbg="file a.c +p; nvme.poll_queues=3 nosmt" "isolcpus=managed_irq, 2" root=x"#;
+        assert_eq!(parameter(line, "nvme.poll_queues"), None);
+        assert_eq!(parameter(line, "nosmt"), None);
+        assert_eq!(parameter(line, "dyndbg"), Some("file a.c +p; nvme.poll_queues=3 nosmt"));
+        assert_eq!(parameter(line, "isolcpus"), Some("managed_irq, 2"));
+        assert_eq!(parameter(line, "root"), Some("x"));
+        assert_eq!(parameter("nvme-core.multipath=N", "nvme_core.multipath"), Some("N"));
     }
 
     #[test]

@@ -51,6 +51,16 @@ pub struct NvmeFacts {
     pub admin: admin::AdminFacts,
 }
 
+/// The policy of the subsystem that a controller is part of. The controller's own link `subsystem` leads to
+/// its class, as that of every device does.
+fn read_io_policy(root: &Root, controller: &str) -> Fact<String> {
+    const CLASS: &str = "/sys/class/nvme-subsystem";
+    let names = root.list(CLASS);
+    let folders = names.value().into_iter().flatten().map(|name| format!("{CLASS}/{name}"));
+    let own = folders.into_iter().find(|folder| root.exists(&format!("{folder}/{controller}")));
+    root.text(&format!("{}/iopolicy", own.unwrap_or_else(|| format!("{CLASS}/*"))))
+}
+
 impl NvmeFacts {
     /// Reads a controller by its directory in /sys; `disk` is the namespace that is looked at.
     pub(crate) fn read(root: &Root, folder: &str, disk: &str) -> NvmeFacts {
@@ -73,7 +83,7 @@ impl NvmeFacts {
             queue_depth: module("io_queue_depth"),
             used_blocks: root.text(&format!("/sys/block/{disk}/nuse")).parse(parse::number),
             poll_contexts: read_poll_contexts(root, disk),
-            io_policy: attr("subsystem/iopolicy"),
+            io_policy: read_io_policy(root, folder.rsplit('/').next().unwrap_or_default()),
             admin: admin::AdminFacts::read(
                 root,
                 folder.rsplit('/').next().unwrap_or_default(),

@@ -54,29 +54,21 @@ pub struct OwnerFacts {
 
 impl OwnerFacts {
     pub(super) fn read(root: &Root) -> OwnerFacts {
-        let mut sysctls = Vec::new();
-        let folders = ["/usr/lib/sysctl.d", "/run/sysctl.d", "/etc/sysctl.d"];
-        for file in in_order(root, &folders, ".conf") {
-            sysctls.extend(assignments(root, &file, sysctl_line));
-        }
+        let gather = |folder: &str, end: &str, line: fn(&str) -> Vec<(String, String)>| {
+            let files = in_order(root, folder, end);
+            files.iter().flat_map(|file| assignments(root, file, line)).collect::<Vec<_>>()
+        };
+        let mut sysctls = gather("sysctl.d", ".conf", sysctl_line);
         if root.exists("/etc/sysctl.conf") && !sysctls.iter().any(|set| set.file.ends_with("99-sysctl.conf"))
         {
             sysctls.extend(assignments(root, "/etc/sysctl.conf", sysctl_line));
         }
-        let gather = |folders: &[&str], end: &str, line: fn(&str) -> Vec<(String, String)>| {
-            let files = in_order(root, folders, end);
-            files.iter().flat_map(|file| assignments(root, file, line)).collect::<Vec<_>>()
-        };
         OwnerFacts {
             daemons: read_daemons(root),
             sysctls,
-            udev: gather(
-                &["/usr/lib/udev/rules.d", "/run/udev/rules.d", "/etc/udev/rules.d"],
-                ".rules",
-                udev_line,
-            ),
-            modprobe: gather(&["/usr/lib/modprobe.d", "/etc/modprobe.d"], ".conf", modprobe_line),
-            units: gather(&["/etc/systemd/system"], ".service", unit_line),
+            udev: gather("udev/rules.d", ".rules", udev_line),
+            modprobe: gather("modprobe.d", ".conf", modprobe_line),
+            units: own_units(root).iter().flat_map(|file| assignments(root, file, unit_line)).collect(),
             tlp: assignments(root, "/etc/tlp.conf", shell_line),
             irqbalance: ["/etc/default/irqbalance", "/etc/sysconfig/irqbalance"]
                 .iter()
@@ -127,12 +119,22 @@ fn read_daemons(root: &Root) -> Fact<Vec<String>> {
     Fact::known(found, raw, WHERE)
 }
 
-/// Files of several folders in the order they apply: by name, a later folder hiding the same name of an
-/// earlier one, as systemd reads its drop-ins.
-fn in_order(root: &Root, folders: &[&str], end: &str) -> Vec<String> {
+/// Units that somebody made on this host.
+fn own_units(root: &Root) -> Vec<String> {
+    const FOLDER: &str = "/etc/systemd/system";
+    let names = root.list(FOLDER);
+    let units = names.value().into_iter().flatten().filter(|name| name.ends_with(".service"));
+    units.map(|name| format!("{FOLDER}/{name}")).collect()
+}
+
+/// Files of a folder of configuration in the order they apply: by name, a later place hiding the same name of
+/// an earlier one, as systemd, udev and modprobe read them.
+fn in_order(root: &Root, folder: &str, end: &str) -> Vec<String> {
+    const PLACES: [&str; 4] = ["/usr/lib", "/usr/local/lib", "/run", "/etc"];
     let mut files: Vec<(String, String)> = Vec::new();
-    for folder in folders {
-        let names = root.list(folder);
+    for place in PLACES {
+        let folder = format!("{place}/{folder}");
+        let names = root.list(&folder);
         for name in names.value().into_iter().flatten().filter(|name| name.ends_with(end)) {
             files.retain(|(seen, _)| seen != name);
             files.push((name.clone(), format!("{folder}/{name}")));
@@ -226,6 +228,24 @@ mod tests {
         assert_eq!(owners.udev.len(), 1, "a comparison sets nothing");
         assert_eq!(owners.modprobe[1].key, "nvme.write_queues");
         assert_eq!((owners.units.len(), owners.tlp.len()), (1, 1));
+    }
+
+    #[test]
+    fn every_place_of_configuration_is_read_and_the_last_hides_the_others() {
+        let root = Root::from_capture(
+            "/usr/local/lib/sysctl.d/50-a.conf = vm.swappiness = 10\n/run/sysctl.d/60-b.conf = vm.swappiness = 20\n\
+             /run/modprobe.d/n.conf = options nvme poll_queues=4\n\
+             /usr/local/lib/modprobe.d/n.conf = options nvme poll_queues=8\n\
+             /usr/local/lib/udev/rules.d/60-q.rules = ATTR{queue/scheduler}=\"kyber\"\n",
+        )
+        .unwrap();
+        let owners = OwnerFacts::read(&root);
+        let values = |list: &[Assignment]| list.iter().map(|set| set.value.clone()).collect::<Vec<_>>();
+        assert_eq!(values(&owners.sysctls), ["10", "20"]);
+        assert_eq!(
+            (values(&owners.modprobe), values(&owners.udev)),
+            (vec!["4".into()], vec!["kyber".into()])
+        );
     }
 
     proptest! {

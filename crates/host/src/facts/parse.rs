@@ -156,6 +156,16 @@ pub fn cpu_list(text: &str) -> Result<CpuSet, Unexpected> {
     Ok(cpus.into_iter().collect())
 }
 
+/// Words between blanks; double quotes keep blanks inside a word, as the kernel reads its command line.
+pub fn quoted_words(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_quoted = false;
+    let words = text.split(move |c: char| {
+        is_quoted ^= c == '"';
+        !is_quoted && c.is_whitespace()
+    });
+    words.filter(|word| !word.is_empty())
+}
+
 /// The value of `key` in lines of `key : value` or `key: value`.
 #[must_use]
 pub fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
@@ -181,6 +191,11 @@ pub fn field_kib(text: &str, key: &str) -> Result<u64, Unexpected> {
 /// When a word is no whole number.
 pub fn numbers(text: &str) -> Result<Vec<u64>, Unexpected> {
     text.split_whitespace().map(number).collect()
+}
+
+/// The sum, at most the largest number: counts that a file makes up must not stop who adds them.
+pub fn sum<N: std::borrow::Borrow<u64>>(numbers: impl IntoIterator<Item = N>) -> u64 {
+    numbers.into_iter().fold(0, |sum, number| sum.saturating_add(*number.borrow()))
 }
 
 /// Undoes the octal escapes (`\040` for a blank) of mountinfo and /proc/swaps.

@@ -189,8 +189,9 @@ fn attribute<T>(fact: &Fact<T>) -> Result<&T, Box<Judgement>> {
     }
 }
 
-/// Advice to write `value` to a queue attribute, with its undo.
+/// Advice to write `value` to a queue attribute, with its undo; not to a disk that rotates.
 fn set<T>(
+    host: &HostFacts,
     judgement: Judgement,
     disk: &DiskFacts,
     name: &str,
@@ -198,6 +199,9 @@ fn set<T>(
     old: &str,
     value: &str,
 ) -> Judgement {
+    if let Some(left) = left_to_rotate(host, disk, fact, old) {
+        return left;
+    }
     let file = format!("{}/{name}", disk.block.queue_folder());
     judgement
         .seen(fact)
@@ -253,7 +257,7 @@ fn scheduler(host: &HostFacts, target: &TargetFacts) -> Judgement {
                     "{active}, the kernel's default for a disk of one hardware queue{dead}"
                 )),
             };
-            set(judgement, disk, "scheduler", fact, active, "none")
+            set(host, judgement, disk, "scheduler", fact, active, "none")
         },
     )
 }
@@ -265,14 +269,11 @@ fn nomerges(host: &HostFacts, target: &TargetFacts) -> Judgement {
         |disk, fact, &value| match value {
             2 => Judgement::ok("2: no search").seen(fact),
             other => {
-                if let Some(left) = left_to_rotate(host, disk, fact, &other.to_string()) {
-                    return left;
-                }
                 let how = if other == 0 { "every request is compared" } else { "simple comparisons only" };
                 let judgement = Judgement::advice(format!(
                     "{other}: {how}; 2 saves that in random runs, keep 0 for sequential"
                 ));
-                set(judgement, disk, "nomerges", fact, &other.to_string(), "2")
+                set(host, judgement, disk, "nomerges", fact, &other.to_string(), "2")
             }
         },
     )
@@ -306,12 +307,12 @@ fn rq_affinity(host: &HostFacts, target: &TargetFacts) -> Judgement {
             let judgement = Judgement::advice(format!(
                 "{have}, and completions run {where_to}; 2 brings them to the submitting CPU"
             ));
-            set(judgement.seen(queues), disk, "rq_affinity", fact, &value.to_string(), "2")
+            set(host, judgement.seen(queues), disk, "rq_affinity", fact, &value.to_string(), "2")
         },
     )
 }
 
-fn iostats(_: &HostFacts, target: &TargetFacts) -> Judgement {
+fn iostats(host: &HostFacts, target: &TargetFacts) -> Judgement {
     by_attribute(
         target,
         |disk| &disk.block.queue.iostats,
@@ -322,7 +323,7 @@ fn iostats(_: &HostFacts, target: &TargetFacts) -> Judgement {
             }
             let judgement =
                 Judgement::advice("off: iostat and the check against the disk's counters are blind");
-            set(judgement, disk, "iostats", fact, "0", "1")
+            set(host, judgement, disk, "iostats", fact, "0", "1")
         },
     )
 }
@@ -349,7 +350,7 @@ fn rotational(host: &HostFacts, target: &TargetFacts) -> Judgement {
                     .fix("", format!("if it is flash: {}", udev(disk.name(), "queue/rotational", "0")));
                 }
             };
-            set(judgement, disk, "rotational", fact, "1", "0")
+            set(host, judgement, disk, "rotational", fact, "1", "0")
         },
     )
 }
@@ -366,14 +367,11 @@ fn wbt(host: &HostFacts, target: &TargetFacts) -> Judgement {
             Err(judgement) => *judgement,
             Ok(0) => Judgement::ok("off").seen(fact),
             Ok(&target_us) => {
-                if let Some(left) = left_to_rotate(host, disk, fact, &target_us.to_string()) {
-                    return left;
-                }
                 let judgement = Judgement::advice(format!(
                     "buffered writers are held back when reads take longer than {target_us} us; O_DIRECT \
                      is not"
                 ));
-                set(judgement, disk, "wbt_lat_usec", fact, &target_us.to_string(), "0")
+                set(host, judgement, disk, "wbt_lat_usec", fact, &target_us.to_string(), "0")
             }
         }
     })
@@ -397,7 +395,7 @@ fn read_ahead(host: &HostFacts, target: &TargetFacts) -> Judgement {
                 "none for O_DIRECT; a mapped random read of 4 KiB may fetch up to {} times as much",
                 kib / 4
             ));
-            set(judgement, disk, "read_ahead_kb", fact, &kib.to_string(), "16")
+            set(host, judgement, disk, "read_ahead_kb", fact, &kib.to_string(), "16")
         },
     )
 }
@@ -446,7 +444,7 @@ fn hybrid_poll(host: &HostFacts, target: &TargetFacts) -> Judgement {
     )
 }
 
-fn nr_requests(_: &HostFacts, target: &TargetFacts) -> Judgement {
+fn nr_requests(host: &HostFacts, target: &TargetFacts) -> Judgement {
     by_attribute(
         target,
         |disk| &disk.block.queue.nr_requests,
@@ -459,6 +457,7 @@ fn nr_requests(_: &HostFacts, target: &TargetFacts) -> Judgement {
                  hardware's limit"
             );
             set(
+                host,
                 Judgement::advice(reason),
                 disk,
                 "nr_requests",
@@ -470,7 +469,7 @@ fn nr_requests(_: &HostFacts, target: &TargetFacts) -> Judgement {
     )
 }
 
-fn add_random(_: &HostFacts, target: &TargetFacts) -> Judgement {
+fn add_random(host: &HostFacts, target: &TargetFacts) -> Judgement {
     by_attribute(
         target,
         |disk| &disk.block.queue.add_random,
@@ -478,7 +477,15 @@ fn add_random(_: &HostFacts, target: &TargetFacts) -> Judgement {
             if !feeds {
                 return Judgement::ok("off").seen(fact);
             }
-            set(Judgement::advice("on: each completion feeds the pool"), disk, "add_random", fact, "1", "0")
+            set(
+                host,
+                Judgement::advice("on: each completion feeds the pool"),
+                disk,
+                "add_random",
+                fact,
+                "1",
+                "0",
+            )
         },
     )
 }

@@ -1,6 +1,7 @@
 //! Rules about the boot command line, the kernel's build, and configuration that waits for a reboot.
 
 use super::knob::{Verdict, cmdline, leave, need, settle, text};
+use crate::facts::parse;
 use crate::facts::{Fact, HostFacts};
 use crate::finding::{Judgement, Profile, Risk, Rule, Scope};
 
@@ -164,30 +165,49 @@ fn unknown(host: &HostFacts) -> Verdict {
 }
 
 /// Words of GRUB_CMDLINE_LINUX and its default.
-fn configured(grub: &str) -> Vec<&str> {
+fn configured(grub: &str) -> Vec<String> {
     let lines = grub.lines().map(str::trim);
     let lines = lines.filter_map(|line| {
         line.strip_prefix("GRUB_CMDLINE_LINUX_DEFAULT=").or(line.strip_prefix("GRUB_CMDLINE_LINUX="))
     });
-    lines.flat_map(|line| line.trim_matches(['"', '\'']).split_whitespace()).collect()
+    lines.flat_map(|line| bare_words(&shell_value(line))).collect()
+}
+
+/// What a shell takes for the value of an assignment; a comment may stand behind it.
+fn shell_value(text: &str) -> String {
+    let mut chars = text.chars();
+    let Some(quote) = chars.next().filter(|first| matches!(first, '"' | '\'')) else {
+        return text.split_whitespace().next().unwrap_or_default().to_owned();
+    };
+    let mut value = String::new();
+    while let Some(c) = chars.next().filter(|&c| c != quote) {
+        match c {
+            '\\' if quote == '"' => value.extend(chars.next()),
+            other => value.push(other),
+        }
+    }
+    value
+}
+
+/// The words of a command line without their quotes, which GRUB puts elsewhere than people do.
+fn bare_words(line: &str) -> Vec<String> {
+    parse::quoted_words(line).map(|word| word.replace('"', "")).collect()
 }
 
 fn pending(host: &HostFacts) -> Verdict {
     let running = cmdline(host)?;
     let (grub, fact) = text(host, "/etc/default/grub")?;
-    let wanted = configured(&grub);
-    let missing: Vec<&&str> = wanted
+    let (wanted, running) = (configured(&grub), bare_words(running));
+    let missing: Vec<&str> = wanted
         .iter()
-        .filter(|word| !word.starts_with('$') && !running.split_whitespace().any(|seen| seen == **word))
+        .filter(|word| !word.starts_with('$') && !running.contains(word))
+        .map(String::as_str)
         .collect();
     let shown = Fact::known((), wanted.join(" "), fact.path());
     Ok(match missing.is_empty() {
         true => Judgement::ok("all that /etc/default/grub asks for is in force"),
-        false => {
-            let list = missing.iter().map(|word| **word).collect::<Vec<_>>().join(" ");
-            Judgement::advice(format!("configured and not running: {list}"))
-                .fix("", "update-grub (or grub2-mkconfig), then reboot")
-        }
+        false => Judgement::advice(format!("configured and not running: {}", missing.join(" ")))
+            .fix("", "update-grub (or grub2-mkconfig), then reboot"),
     }
     .seen(&shown)
     .seen(&host.kernel.cmdline))
@@ -273,7 +293,7 @@ fn skew_tick(host: &HostFacts) -> Verdict {
 
 fn lockdown(host: &HostFacts) -> Verdict {
     let (state, fact) = text(host, "/sys/kernel/security/lockdown")?;
-    let active = crate::facts::parse::choice(&state).map(|choice| choice.active).unwrap_or_default();
+    let active = parse::choice(&state).map(|choice| choice.active).unwrap_or_default();
     Ok(match active.as_str() {
         "none" => Judgement::ok("none"),
         other => Judgement::ok(format!(
@@ -299,7 +319,8 @@ fn module_params(host: &HostFacts) -> Verdict {
         "nvme.io_queue_depth" => host.settings.text("/sys/module/nvme/parameters/io_queue_depth"),
         _ => Fact::Absent { path: key.to_owned() },
     };
-    let differs = options.iter().find(|set| current(&set.key).value().is_some_and(|now| now != &set.value));
+    let differs =
+        options.iter().find(|set| current(&set.key).value().is_some_and(|now| !says(now, &set.value)));
     let first = &options[0];
     let shown =
         |key: &str, value: &str, file: &str| Fact::known((), format!("{key}={value}"), file.to_owned());
@@ -319,6 +340,12 @@ fn module_params(host: &HostFacts) -> Verdict {
         .seen(&current(&set.key))
         .fix("", "dracut -f or update-initramfs -u, then reboot"),
     })
+}
+
+/// Whether a parameter that reads `now` was given this value: a switch reads Y or N, however it was given.
+fn says(now: &str, given: &str) -> bool {
+    let is_switch = matches!(now, "Y" | "N");
+    now == given || (is_switch && parse::switch(&given.to_lowercase()) == parse::switch(now))
 }
 
 /// Sysctls that the rules have an opinion on.

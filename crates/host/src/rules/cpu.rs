@@ -6,7 +6,7 @@ pub(super) mod power;
 use super::{each_disk, numbered};
 use crate::facts::cpu::{IdleState, Mitigation, Policy};
 use crate::facts::kernel::Preempt;
-use crate::facts::{Fact, HostFacts, tally};
+use crate::facts::{Fact, HostFacts, parse, tally};
 use crate::finding::{Judgement, Profile, Risk, Rule, Scope};
 use crate::target::{DiskFacts, TargetFacts};
 use overdrive_base::time::three_digits;
@@ -127,11 +127,12 @@ pub(super) const RULES: &[Rule] = &[
 
 const CPUFREQ: &str = "/sys/devices/system/cpu/cpufreq";
 
-/// The frequency policies, or why they do not matter here.
-fn policies(host: &HostFacts) -> Result<&[Policy], Box<Judgement>> {
+/// The frequency policies of CPUs that are online, or why they do not matter here.
+fn policies(host: &HostFacts) -> Result<Vec<&Policy>, Box<Judgement>> {
     let fact = &host.cpu.policies;
+    let online = fact.value().into_iter().flatten().filter(|policy| !policy.is_offline());
     let judgement = match fact.value() {
-        Some(list) if !list.is_empty() => return Ok(list),
+        Some(list) if !list.is_empty() => return Ok(online.collect()),
         None if !fact.is_absent() => Judgement::missing(fact),
         _ if host.hypervisor.is_guest() == Some(true) => Judgement::not_applicable(
             "a virtual machine without cpufreq: the hypervisor's host sets the clock",
@@ -139,6 +140,15 @@ fn policies(host: &HostFacts) -> Result<&[Policy], Box<Judgement>> {
         _ => Judgement::not_applicable("no cpufreq driver: the clock is fixed or the firmware sets it"),
     };
     Err(Box::new(judgement))
+}
+
+/// A file of each of these policies, as one pattern; those that are offline can be neither read nor written.
+fn files(host: &HostFacts, policies: &[&Policy], name: &str) -> String {
+    let names: Vec<&str> = policies.iter().map(|policy| policy.name.as_str()).collect();
+    match host.cpu.policies.value().is_some_and(|all| names.len() < all.len()) {
+        false => format!("{CPUFREQ}/policy*/{name}"),
+        true => format!("{CPUFREQ}/{{{}}}/{name}", names.join(",")),
+    }
 }
 
 /// Whether the hardware chooses the clock by itself, so that `powersave` does not mean slow.
@@ -161,12 +171,13 @@ fn governor(host: &HostFacts, _: &TargetFacts) -> Judgement {
     }
     let governors = policies.iter().filter_map(|policy| policy.governor.value());
     let summary = tally(governors.clone());
-    let first = &policies[0];
-    let told = Fact::known((), &summary, format!("{CPUFREQ}/policy*/scaling_governor"));
+    let Some(first) = policies.first() else { return Judgement::missing(&host.cpu.policies) };
+    let path = files(host, &policies, "scaling_governor");
+    let told = Fact::known((), &summary, &path);
     if governors.clone().all(|governor| governor == "performance") {
         return Judgement::ok(format!("{summary} on all policies")).seen(&told);
     }
-    let autonomous = policies.iter().all(is_autonomous);
+    let autonomous = policies.iter().all(|policy| is_autonomous(policy));
     if autonomous && policies.iter().all(|policy| policy.epp.value().is_some_and(|epp| wants_speed(epp))) {
         let reason = "the hardware chooses the clock and is told to prefer performance";
         return Judgement::ok(format!("{summary}: {reason}"))
@@ -185,24 +196,24 @@ fn governor(host: &HostFacts, _: &TargetFacts) -> Judgement {
         .seen(&told)
         .seen(&first.driver)
         .fix(
-            format!("echo performance | tee {CPUFREQ}/policy*/scaling_governor"),
+            format!("echo performance | tee {path}"),
             "a systemd unit that writes it at boot, or tuned with [cpu] governor=performance",
         )
-        .undo(undo_policies(policies, "scaling_governor", |policy| &policy.governor))
+        .undo(undo_policies(&policies, &path, |policy| &policy.governor))
 }
 
 /// One command when all policies had the same value, else one a policy.
-fn undo_policies(policies: &[Policy], file: &str, old: impl Fn(&Policy) -> &Fact<String>) -> String {
+fn undo_policies(policies: &[&Policy], pattern: &str, old: impl Fn(&Policy) -> &Fact<String>) -> String {
     let values: Vec<(&str, &str)> = policies
         .iter()
-        .filter_map(|policy| Some((policy.name.as_str(), old(policy).value()?.as_str())))
+        .filter_map(|policy| Some((old(policy).path(), old(policy).value()?.as_str())))
         .collect();
     match values.first() {
         Some((_, first)) if values.iter().all(|(_, value)| value == first) => {
-            format!("echo {first} | tee {CPUFREQ}/policy*/{file}")
+            format!("echo {first} | tee {pattern}")
         }
         _ => {
-            let line = |(name, value): &(&str, &str)| format!("echo {value} > {CPUFREQ}/{name}/{file}");
+            let line = |(path, value): &(&str, &str)| format!("echo {value} > {path}");
             values.iter().map(line).collect::<Vec<_>>().join("; ")
         }
     }
@@ -223,7 +234,8 @@ fn epp(host: &HostFacts, _: &TargetFacts) -> Judgement {
         return Judgement::not_applicable("this driver or processor has no energy-performance preference");
     }
     let summary = tally(&preferences);
-    let told = Fact::known((), &summary, format!("{CPUFREQ}/policy*/energy_performance_preference"));
+    let path = files(host, &policies, "energy_performance_preference");
+    let told = Fact::known((), &summary, &path);
     if preferences.iter().all(|preference| wants_speed(preference)) {
         return Judgement::ok(format!("{summary} on all policies")).seen(&told);
     }
@@ -237,11 +249,8 @@ fn epp(host: &HostFacts, _: &TargetFacts) -> Judgement {
     }
     Judgement::advice(format!("{summary}: the hardware may clock down between requests"))
         .seen(&told)
-        .fix(
-            format!("echo performance | tee {CPUFREQ}/policy*/energy_performance_preference"),
-            "a systemd unit that writes it at boot",
-        )
-        .undo(undo_policies(policies, "energy_performance_preference", |policy| &policy.epp))
+        .fix(format!("echo performance | tee {path}"), "a systemd unit that writes it at boot")
+        .undo(undo_policies(&policies, &path, |policy| &policy.epp))
 }
 
 /// The exit latency a disk of this model can bear: about a tenth of its read time at depth 1.
@@ -305,7 +314,7 @@ fn exit_latency(host: &HostFacts, target: &TargetFacts) -> Judgement {
 
 /// What leaving idle states has cost on this host, from its own counters.
 fn wake_cost(states: &[IdleState], deepest: &IdleState) -> String {
-    let wakes: u64 = states.iter().map(|state| state.usage).sum();
+    let wakes = parse::sum(states.iter().map(|state| state.usage));
     if wakes == 0 {
         return format!("up to {} us for each completion that wakes a CPU", deepest.latency_us);
     }

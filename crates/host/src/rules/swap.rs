@@ -214,11 +214,16 @@ fn priorities(host: &HostFacts) -> Verdict {
     let set = list.iter().filter(|device| device.area.priority >= 0).count();
     let first = list[0].area.priority;
     let equal = list.iter().all(|device| device.area.priority == first);
+    // Without a priority those of the node come first there, and are equal there; only NVMe tells its node.
+    let is_local = |device: &&SwapDevice| device.is_nvme() && device.numa_node.get() == Some(0);
     let judgement = match (by_turn, nodes, equal, set) {
         (Some(true), _, true, _) => Judgement::ok("equal: filled in turn"),
         (Some(true), ..) => Judgement::advice("unequal: one area fills before the next is used")
             .fix("swapoff and swapon -p 10 each area", "pri=10 on each swap line of /etc/fstab"),
         (_, 1, true, _) => Judgement::ok("equal: filled in turn"),
+        (_, 1, false, 0) if list.iter().all(is_local) => {
+            Judgement::ok("unset, all on the one node: filled in turn")
+        }
         (_, 1, false, _) => Judgement::advice("unequal on one node: one drive works and the others wait")
             .fix("swapoff and swapon -p 10 each area", "pri=10 on each swap line of /etc/fstab"),
         (_, _, _, 0) => Judgement::ok("unset: each node fills its own area first"),
@@ -310,7 +315,9 @@ fn zswap(host: &HostFacts) -> Verdict {
     }
     let percent = host.settings.number::<u64>("/sys/module/zswap/parameters/max_pool_percent");
     let pool = match (percent.get(), host.memory.total_bytes.get()) {
-        (Some(percent), Some(total)) => format!(" up to {}", format_size(total / 100 * percent)),
+        (Some(percent), Some(total)) => {
+            format!(" up to {}", format_size((total / 100).saturating_mul(percent)))
+        }
         _ => String::new(),
     };
     let judgement = Judgement::advice(format!(

@@ -1,5 +1,6 @@
 //! What swap is doing: the kernel's counters, rates between two looks, and what the writes mean for a drive.
 
+use crate::facts::parse;
 use crate::root::Root;
 use overdrive_base::size::format_size;
 
@@ -63,7 +64,7 @@ impl Counters {
             read_ahead: key("swap_ra"),
             read_ahead_hits: key("swap_ra_hit"),
             refaults: key("workingset_refault_anon").or_else(|| key("workingset_refault")),
-            direct_stalls: (!stalls.is_empty()).then(|| stalls.iter().sum()),
+            direct_stalls: (!stalls.is_empty()).then(|| parse::sum(&stalls)),
             direct_scanned: key("pgscan_direct"),
             kswapd_scanned: key("pgscan_kswapd"),
             stalled_some_us: total("some"),

@@ -60,13 +60,13 @@ pub fn missing(root: &Root, areas: &[PathBuf]) -> Option<Missing> {
     let swaps = swaps.value()?;
     let (going, staying): (Vec<_>, Vec<_>) =
         swaps.iter().partition(|area| areas.iter().any(|path| path.to_str() == Some(&area.path)));
-    let held_bytes: u64 = going.iter().map(|area| area.used_bytes).sum();
+    let held_bytes = parse::sum(going.iter().map(|area| area.used_bytes));
     if held_bytes == 0 {
         return None;
     }
     // What is filled into compressed memory takes the memory that it was to leave free.
     let drives = staying.iter().filter(|area| !area.is_zram());
-    let elsewhere: u64 = drives.map(|area| area.size_bytes.saturating_sub(area.used_bytes)).sum();
+    let elsewhere = parse::sum(drives.map(|area| area.size_bytes.saturating_sub(area.used_bytes)));
     let info = root.text("/proc/meminfo");
     let bytes = |key| info.value().and_then(|text| parse::field_kib(text, key).ok());
     let room_bytes = bytes("MemAvailable")?.saturating_add(elsewhere);

@@ -274,6 +274,31 @@ fn a_journal_that_fills_up_on_the_way_still_tells_what_was_changed() {
 }
 
 #[test]
+fn a_journal_that_fills_up_while_undoing_still_tells_what_is_back() {
+    let mut stopped_at = [0; 3];
+    for room in (0..3000).step_by(37) {
+        let mut system = host(room as u64);
+        let before = system.files.clone();
+        let plan = [change(&system, SCHEDULER, "none"), change(&system, SWAPPINESS, "100")];
+        let (set, _) = apply(&mut system, &plan).unwrap();
+        system.disk_bytes_max = system.disk.len() + room;
+        let mut driver = Driver::new(&mut system, occasion("b1")).unwrap();
+        if driver.undo(set).is_ok() {
+            assert_eq!(driver.take_undone_so_far(), []);
+            continue;
+        }
+        let told = driver.take_undone_so_far();
+        assert!(told.iter().all(|reversal| reversal.reverted.outcome == Undone::Restored), "{told:?}");
+        let told: Vec<&str> = told.iter().map(|reversal| reversal.path.as_str()).collect();
+        let mut back = vec![SWAPPINESS, SCHEDULER];
+        back.retain(|&path| system.files.get(path) == before.get(path));
+        assert_eq!(told, back, "with {room} bytes of room");
+        stopped_at[back.len()] += 1;
+    }
+    assert!(stopped_at.iter().all(|&times| times > 0), "{stopped_at:?}");
+}
+
+#[test]
 fn a_damaged_journal_takes_nothing_new_and_still_undoes_what_it_knows() {
     let mut system = host(1);
     let before = system.files.clone();

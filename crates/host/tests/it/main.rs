@@ -9,6 +9,7 @@ mod garbage;
 mod hazards;
 mod hosts;
 mod live;
+mod odd;
 mod topology;
 mod trace;
 

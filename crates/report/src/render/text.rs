@@ -82,6 +82,12 @@ pub fn page(page: &crate::page::Page, options: TextOptions) -> String {
     text
 }
 
+/// One line as a paragraph, indented from its second line on.
+#[must_use]
+pub fn paragraph(line: &str, width: usize) -> String {
+    wrap(line, width, "", "  ")
+}
+
 /// Titled paragraphs, the titles in a column of their own.
 #[must_use]
 pub fn sections(sections: &[(&str, String)], options: TextOptions) -> String {

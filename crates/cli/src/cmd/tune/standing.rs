@@ -7,7 +7,7 @@ use crate::flags::{StatusFlags, UndoFlags};
 use crate::output;
 use anyhow::Result;
 use overdrive_host::Root;
-use overdrive_host::change::driver::{Driver, Reversal};
+use overdrive_host::change::driver::{DriveError, Driver, Reversal};
 use overdrive_host::change::journal::Undone;
 use overdrive_host::change::rehearsal::Rehearsal;
 use overdrive_host::change::state::{Set, Standing};
@@ -114,12 +114,12 @@ impl Row {
     }
 
     fn line(&self) -> (String, String) {
+        let reads = if self.reads.is_empty() { String::new() } else { format!(", reads {}", self.reads) };
         let text = format!(
-            "{}: {} -> {}, reads {}: {} ({})",
+            "{}: {} -> {}{reads}: {} ({})",
             self.path,
             short(self.kind, self.old.as_deref()),
             short(self.kind, self.new.as_deref()),
-            self.reads,
             self.state,
             self.rule
         );
@@ -208,16 +208,38 @@ pub(crate) fn take_back(root: &Path, folder: &Path, which: Which, how: How) -> R
         &mut system
     };
     let mut driver = Driver::new(undone, occasion(root)).map_err(driven)?;
-    let mut rows = Vec::new();
-    for set in sets {
-        let reversals = driver.undo(set).map_err(driven)?;
-        rows.extend(reversals.into_iter().map(|reversal| (set, reversal)));
-    }
+    let (rows, failure) = undone_of(&mut driver, sets)?;
     let damage: Vec<String> = driver.damage().iter().map(ToString::to_string).collect();
+    if let Some(failure) = failure {
+        if !rows.is_empty() {
+            show(&rows, &damage, how)?;
+        }
+        return Err(driven(failure));
+    }
     show(&rows, &damage, how)?;
     let is_bad = |outcome| matches!(outcome, Undone::Drift | Undone::Refused | Undone::Gone);
     let bad = !damage.is_empty() || rows.iter().any(|(_, reversal)| is_bad(reversal.reverted.outcome));
     Ok(if bad { Ending::BadVerdict } else { Ending::Done })
+}
+
+/// The number of a set and what became of one of its changes.
+type OfSet = (u64, Reversal);
+
+/// What became of the changes of these sets; up to where the journal took no more, with its failure.
+fn undone_of(driver: &mut Driver<'_>, sets: Vec<u64>) -> Result<(Vec<OfSet>, Option<DriveError>)> {
+    let mut rows = Vec::new();
+    for set in sets {
+        let (reversals, failure) = match driver.undo(set) {
+            Ok(reversals) => (reversals, None),
+            Err(error @ DriveError::Write(_)) => (driver.take_undone_so_far(), Some(error)),
+            Err(error) => return Err(driven(error)),
+        };
+        rows.extend(reversals.into_iter().map(|reversal| (set, reversal)));
+        if failure.is_some() {
+            return Ok((rows, failure));
+        }
+    }
+    Ok((rows, None))
 }
 
 /// The sets that are wanted, the last one first.
@@ -253,7 +275,7 @@ fn swapped_to(system: &mut HostSystem, root: &Path, sets: &[u64], kind: Kind) ->
     Ok(found.into_iter().map(|(path, _)| PathBuf::from(path)).collect())
 }
 
-fn show(rows: &[(u64, Reversal)], damage: &[String], how: How) -> Result<()> {
+fn show(rows: &[OfSet], damage: &[String], how: How) -> Result<()> {
     if how.as_json {
         let changes: Vec<Value> = rows
             .iter()

@@ -1,7 +1,8 @@
 //! Rules about the block layer beyond the queue's own knobs: sizes, layers above, tracers, how to apply.
 
+use super::super::each_disk;
 use super::super::knob::{Verdict, leave, need, number, settle, sysctl, write};
-use super::super::{each_disk, udev};
+use super::set;
 use crate::facts::{Fact, FactRow, HostFacts};
 use crate::finding::{Judgement, Profile, Risk, Rule, Scope};
 use crate::target::{LayerKind, TargetFacts};
@@ -31,7 +32,7 @@ pub(in super::super) const RULES: &[Rule] = &[
         effect: "the time of one largest request on the link, at most",
         risk: Risk::SideEffects,
         verified: true,
-        judge: |_, target| max_sectors(target),
+        judge: max_sectors,
     },
     Rule {
         id: "block-stacked-no-poll",
@@ -121,13 +122,14 @@ fn freezes(host: &HostFacts, target: &TargetFacts) -> Judgement {
     })
 }
 
-fn max_sectors(target: &TargetFacts) -> Judgement {
+fn max_sectors(host: &HostFacts, target: &TargetFacts) -> Judgement {
     each_disk(target, |disk| {
         let queue = &disk.block.queue;
-        let (Some(now), Some(most)) = (queue.max_sectors_kb.get(), queue.max_hw_sectors_kb.get()) else {
-            return match queue.max_sectors_kb.is_absent() {
+        let fact = &queue.max_sectors_kb;
+        let (Some(now), Some(most)) = (fact.get(), queue.max_hw_sectors_kb.get()) else {
+            return match fact.is_absent() {
                 true => Judgement::not_applicable("the disk has no such limit"),
-                false => Judgement::missing(&queue.max_sectors_kb),
+                false => Judgement::missing(fact),
             };
         };
         let link = disk.pcie.as_ref().and_then(|pcie| pcie.link.now());
@@ -135,12 +137,10 @@ fn max_sectors(target: &TargetFacts) -> Judgement {
             0..64 if most > now => {
                 let judgement =
                     Judgement::advice(format!("{now} KiB of {most}: streaming is cut into small requests"));
-                let file = format!("{}/max_sectors_kb", disk.block.queue_folder());
-                judgement
-                    .fix(format!("echo 128 > {file}"), udev(disk.name(), "queue/max_sectors_kb", "128"))
-                    .undo(format!("echo {now} > {file}"))
+                let wanted = most.min(128).to_string();
+                set(host, judgement, disk, "max_sectors_kb", fact, &now.to_string(), &wanted)
             }
-            _ => Judgement::ok(format!("{now} KiB")),
+            _ => Judgement::ok(format!("{now} KiB")).seen(fact),
         };
         let judgement = match link {
             Some(link) => judgement.effect(format!(
@@ -149,7 +149,7 @@ fn max_sectors(target: &TargetFacts) -> Judgement {
             )),
             None => judgement,
         };
-        judgement.seen(&queue.max_sectors_kb).seen(&queue.max_hw_sectors_kb)
+        judgement.seen(&queue.max_hw_sectors_kb)
     })
 }
 

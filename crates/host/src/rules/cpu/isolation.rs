@@ -137,15 +137,27 @@ fn isolated(host: &HostFacts) -> Result<CpuSet, Box<Judgement>> {
     }
 }
 
-/// The mask of the CPUs that are not isolated, in the kernel's hex groups.
-pub(in super::super) fn housekeeping_mask(host: &HostFacts, isolated: &str) -> Option<String> {
+/// The mask of the CPUs that are not isolated, with as many digits as the mask in force has: so it reads back
+/// as it was written.
+pub(in super::super) fn housekeeping_mask(
+    host: &HostFacts,
+    isolated: &str,
+    in_force: &str,
+) -> Option<String> {
     let isolated = parse::cpu_list(isolated).ok()?;
     let house: CpuSet = host.cpu.online.value()?.iter().filter(|&cpu| !isolated.contains(cpu)).collect();
-    let groups = house.iter().max()? / 32 + 1;
-    let word =
-        |group| house.iter().filter(|cpu| cpu / 32 == group).fold(0u32, |word, cpu| word | 1 << (cpu % 32));
-    let words: Vec<String> = (0..groups).rev().map(|group| format!("{:08x}", word(group))).collect();
-    Some(words.join(","))
+    let digits = in_force.chars().filter(char::is_ascii_hexdigit).count() as u32;
+    if house.iter().max()? >= 4 * digits {
+        return None;
+    }
+    let digit = |place: u32| (0..4).filter(|bit| house.contains(4 * place + bit)).map(|bit| 1 << bit).sum();
+    let mut mask = String::new();
+    for place in (0..digits).rev() {
+        mask.extend(char::from_digit(digit(place), 16));
+        // Groups of eight, counted from the right.
+        mask.extend((place > 0 && place % 8 == 0).then_some(','));
+    }
+    Some(mask)
 }
 
 fn isolation(host: &HostFacts, target: &TargetFacts) -> Verdict {

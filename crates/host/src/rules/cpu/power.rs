@@ -256,11 +256,10 @@ fn throttle(host: &HostFacts) -> Verdict {
 pub(super) fn workqueue_mask(host: &HostFacts, isolated: &str) -> Verdict {
     let path = "/sys/devices/virtual/workqueue/cpumask";
     let (mask, fact) = text(host, path)?;
-    let Some(house) = super::isolation::housekeeping_mask(host, isolated) else {
+    let Some(house) = super::isolation::housekeeping_mask(host, isolated, &mask) else {
         return Err(Box::new(Judgement::unknown("the CPUs to keep house cannot be told").seen(&fact)));
     };
-    let bare = |mask: &str| mask.replace(',', "").trim_start_matches('0').to_lowercase();
-    if bare(&mask) == bare(&house) {
+    if mask.eq_ignore_ascii_case(&house) {
         return Ok(Judgement::ok(format!("{mask}: without the isolated CPUs {isolated}")).seen(&fact));
     }
     let judgement =

@@ -188,9 +188,9 @@ fn skew(host: &HostFacts, target: &TargetFacts) -> Judgement {
         settle(interrupts(disk).map(|(list, fact)| {
             let cpus = list.iter().map(|interrupt| interrupt.counts.len()).max().unwrap_or(0);
             let by_cpu: Vec<u64> = (0..cpus)
-                .map(|cpu| list.iter().filter_map(|interrupt| interrupt.counts.get(cpu)).sum())
+                .map(|cpu| parse::sum(list.iter().filter_map(|interrupt| interrupt.counts.get(cpu))))
                 .collect();
-            let total: u64 = by_cpu.iter().sum();
+            let total = parse::sum(&by_cpu);
             let active = by_cpu.iter().filter(|&&count| count > 0).count().max(1);
             let (hottest, most) =
                 by_cpu.iter().enumerate().max_by_key(|&(_, count)| count).unwrap_or((0, &0));
@@ -249,11 +249,10 @@ fn default_mask(host: &HostFacts) -> Verdict {
     let Some(apart) = isolated.value().filter(|set| !set.is_empty()) else {
         return Ok(Judgement::ok(format!("{mask}, and no CPU is set apart")).seen(&fact));
     };
-    let Some(house) = super::super::cpu::isolation::housekeeping_mask(host, &apart.to_string()) else {
-        return Err(Box::new(Judgement::missing(&host.cpu.online)));
+    let Some(house) = super::super::cpu::isolation::housekeeping_mask(host, &apart.to_string(), &mask) else {
+        return Err(Box::new(Judgement::unknown("the CPUs to keep house cannot be told").seen(&fact)));
     };
-    let bare = |mask: &String| mask.replace(',', "").trim_start_matches('0').to_lowercase();
-    if bare(&mask) == bare(&house) {
+    if mask.eq_ignore_ascii_case(&house) {
         return Ok(Judgement::ok(format!("{mask}: without CPUs {apart}")).seen(&fact));
     }
     let boot = format!("kernel parameter irqaffinity= without CPUs {apart}");
@@ -291,7 +290,7 @@ fn collision(host: &HostFacts, target: &TargetFacts) -> Verdict {
     let row = table.lines().find_map(|line| line.trim_start().strip_prefix("NET_RX:")).unwrap_or_default();
     let counts: Vec<u64> = row.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let shown = Fact::known((), format!("NET_RX {counts:?}"), fact.path());
-    let total: u64 = counts.iter().sum();
+    let total = parse::sum(&counts);
     let Some(takers) = target.disks.iter().find_map(|disk| disk.pcie.as_ref()?.completion_cpus()) else {
         return leave("where completions arrive is not known");
     };
@@ -300,11 +299,11 @@ fn collision(host: &HostFacts, target: &TargetFacts) -> Verdict {
         .max_by_key(|&(_, count)| count)
         .map_or((0, 0), |(cpu, &count)| (cpu.unwrap_or(u32::MAX), count));
     let online = host.cpu.online.value().map_or(1, CpuSet::len);
-    let crowded = total > TELLING_MIN && most * 2 > total && takers.contains(hot) && takers.len() < online;
+    let crowded = total > TELLING_MIN && most > total / 2 && takers.contains(hot) && takers.len() < online;
     Ok(match crowded {
         true => Judgement::advice(format!(
             "CPU {hot} took {} % of all rounds of received packets, and completions too",
-            100 * most / total
+            (100.0 * most as f64 / total as f64) as u64
         ))
         .fix("", "the network card's interrupts, or its RPS mask, on other CPUs"),
         false => Judgement::ok("no CPU takes most packets and completions both"),

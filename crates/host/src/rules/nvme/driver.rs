@@ -186,7 +186,7 @@ fn depth(nvme: &NvmeFacts) -> Verdict {
             "",
             "/etc/modprobe.d: options nvme io_queue_depth=1024, if the drive can; then a new initial ramdisk",
         ),
-        _ if granted + 1 < asked => Judgement::ok(format!("{said}: the drive's limit")),
+        _ if granted < asked.saturating_sub(1) => Judgement::ok(format!("{said}: the drive's limit")),
         _ => Judgement::ok(said),
     };
     Ok(judgement.seen(&nvme.queue_depth).seen(&nvme.queue_size))
@@ -233,7 +233,12 @@ fn policy(host: &HostFacts, target: &TargetFacts, nvme: &NvmeFacts) -> Verdict {
         );
     }
     let fact = &nvme.io_policy;
+    let transport = nvme.transport.value().map_or("pcie", String::as_str);
     Ok(match need(fact)?.as_str() {
+        // By node all I/O of a node takes one path, and the links of the others lie idle.
+        other if transport != "pcie" => {
+            Judgement::ok(format!("{other}: over {transport} it is the network that decides")).seen(fact)
+        }
         "numa" => Judgement::ok("numa").seen(fact),
         other if target.disks.len() > 1 => write(
             Judgement::advice(format!("{other}, with {} paths", target.disks.len())),

@@ -2,6 +2,7 @@
 
 use super::super::each_disk;
 use super::super::knob::{Verdict, leave, need, settle, write};
+use crate::facts::parse;
 use crate::facts::pcie::PcieFacts;
 use crate::facts::pcie::path::{Express, Neighbour};
 use crate::facts::{Fact, HostFacts};
@@ -213,7 +214,7 @@ fn uplink(pcie: &PcieFacts) -> Verdict {
                 })
             })
             .collect();
-        let wanted = own + below.iter().filter_map(|other| other.bytes_per_second).sum::<u64>();
+        let wanted = own.saturating_add(parse::sum(below.iter().filter_map(|other| other.bytes_per_second)));
         let Some(carried) = above else { continue };
         let ratio = wanted as f64 / carried.max(1) as f64;
         if ratio > 1.05 {
@@ -245,7 +246,7 @@ fn bridge(pcie: &PcieFacts) -> Verdict {
         return Ok(Judgement::ok(format!("the only NVMe drive under {name}")).seen(&way(pcie)));
     }
     let own = pcie.link.now().map_or(0, crate::facts::pcie::Link::bytes_per_second);
-    let sum = own + drives.iter().filter_map(|other| other.bytes_per_second).sum::<u64>();
+    let sum = own.saturating_add(parse::sum(drives.iter().filter_map(|other| other.bytes_per_second)));
     let said = format!("{} NVMe drives under {name}, {} in all", drives.len() + 1, gigabytes(sum));
     Ok(match drives.len() {
         0..4 => Judgement::ok(said),

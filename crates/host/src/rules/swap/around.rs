@@ -184,8 +184,8 @@ fn demotion(host: &HostFacts) -> Verdict {
         _ => write(
             Judgement::advice(format!("off, with {} of memory only", super::super::numbered(slow, "node"))),
             &fact,
-            "1",
-            super::super::knob::tmpfiles(path, 1),
+            "true",
+            super::super::knob::tmpfiles(path, "true"),
         ),
     })
 }

@@ -1,8 +1,8 @@
 //! Rules about how memory is laid out: huge pages and their splitting, merging, compaction, maps, limits.
 
 use super::super::knob::{Verdict, leave, need, number, settle, sysctl, text, tmpfiles, write};
-use crate::facts::HostFacts;
 use crate::facts::hugepages::{HugepageFacts, together};
+use crate::facts::{HostFacts, parse};
 use crate::finding::{Judgement, Profile, Risk, Rule, Scope};
 use overdrive_base::size::format_size;
 
@@ -166,13 +166,14 @@ fn sizes(host: &HostFacts) -> Verdict {
     Ok(match (on.is_empty(), top) {
         (true, _) => Judgement::ok("no size is forced on").seen(&fact),
         (false, true) => {
+            let write = |word: &str| {
+                let line = |size: &String| format!("echo {word} > {THP}/hugepages-{size}/enabled");
+                on.iter().map(line).collect::<Vec<_>>().join("; ")
+            };
             Judgement::advice(format!("'never' at the top, and {} on all the same", on.join(", ")))
                 .seen(&fact)
-                .fix(
-                    format!("echo inherit > {THP}/hugepages-{}/enabled", on[0]),
-                    "kernel parameter thp_anon= with the sizes that are meant",
-                )
-                .undo(format!("echo always > {THP}/hugepages-{}/enabled", on[0]))
+                .fix(write("inherit"), "kernel parameter thp_anon= with the sizes that are meant")
+                .undo(write("always"))
         }
         (false, false) => {
             Judgement::ok(format!("{} forced on: measure swap with and without", on.join(", "))).seen(&fact)
@@ -185,10 +186,10 @@ fn split(host: &HostFacts) -> Verdict {
         HugepageFacts::sum(&host.hugepages.swapped_whole),
         HugepageFacts::sum(&host.hugepages.swapped_split),
     );
-    if whole + split == 0 {
+    if (whole, split) == (0, 0) {
         return leave("no huge page has been swapped out since boot");
     }
-    let share = 100.0 * split as f64 / (whole + split) as f64;
+    let share = 100.0 * split as f64 / (whole as f64 + split as f64);
     let judgement = match share {
         ..5.0 => Judgement::ok(format!("{share:.1} % had to be split")),
         _ => Judgement::advice(format!("{share:.1} % had to be split: the area is full or fragmented"))
@@ -264,11 +265,11 @@ fn reserved(host: &HostFacts) -> Verdict {
     let fact = together(list, "/sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages");
     need(&fact)?;
     let counts: Vec<u64> = list.iter().filter_map(|(_, fact)| fact.value()?.parse().ok()).collect();
-    let total: u64 = counts.iter().sum();
+    let total = parse::sum(&counts);
     if total == 0 {
         return leave("none are reserved; programs that want them say so");
     }
-    let said = format!("{} in huge pages, by node: {counts:?}", format_size(total << 21));
+    let said = format!("{} in huge pages, by node: {counts:?}", format_size(total.saturating_mul(2 << 20)));
     let lopsided = counts.len() > 1 && counts.contains(&0);
     Ok(match lopsided {
         true => Judgement::advice(format!("{said}: some nodes have none")).fix(

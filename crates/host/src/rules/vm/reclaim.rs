@@ -1,7 +1,7 @@
 //! Rules about reclaim: when memory is freed, which pages go, and how much is read back at once.
 
 use super::super::knob::{Verdict, leave, need, number, settle, sysctl, text, tmpfiles, write};
-use crate::facts::{Fact, HostFacts};
+use crate::facts::{Fact, HostFacts, parse};
 use crate::finding::{Judgement, Profile, Risk, Rule, Scope};
 use overdrive_base::size::format_size;
 
@@ -219,7 +219,7 @@ fn node_bytes(host: &HostFacts) -> Option<u64> {
 fn watermark_scale(host: &HostFacts) -> Verdict {
     let (factor, fact) = number::<u64>(host, "/proc/sys/vm/watermark_scale_factor")?;
     let Some(node) = node_bytes(host) else { return Ok(Judgement::missing(&host.memory.total_bytes)) };
-    let gap = |factor: u64| node / 10_000 * factor;
+    let gap = |factor: u64| (node / 10_000).saturating_mul(factor);
     let best = 400.min(IDLE_BYTES_MAX / (node / 10_000).max(1)).max(10);
     let have =
         format!("{factor}: kswapd works over {} of a node's {}", format_size(gap(factor)), format_size(node));
@@ -255,7 +255,7 @@ fn min_free(host: &HostFacts) -> Verdict {
     let (kib, fact) = number::<u64>(host, "/proc/sys/vm/min_free_kbytes")?;
     let total = *need(&host.memory.total_bytes)?;
     let nodes = host.numa.nodes.value().map_or(1, |nodes| nodes.len().max(1)) as u64;
-    let (have, low, most) = (kib * 1024, total / 400, nodes * (2 << 30));
+    let (have, low, most) = (kib.saturating_mul(1024), total / 400, nodes * (2 << 30));
     let wanted = low.min(most);
     let said = format!("{} of {}", format_size(have), format_size(total));
     let judgement = if have < wanted {
@@ -296,7 +296,7 @@ fn dirty(host: &HostFacts) -> Verdict {
     }
     let (percent, ratio) = number::<u64>(host, "/proc/sys/vm/dirty_ratio")?;
     let available = *need(&host.memory.available_bytes)?;
-    let most = available / 100 * percent;
+    let most = (available / 100).saturating_mul(percent);
     // Two seconds of a drive that writes 2 GB/s.
     const BYTES_WANTED: u64 = 4 << 30;
     if most <= BYTES_WANTED {
@@ -325,7 +325,7 @@ fn laptop(host: &HostFacts) -> Verdict {
 }
 
 fn direct_reclaim(host: &HostFacts) -> Verdict {
-    let count = |names: &[&str]| names.iter().filter_map(|name| host.settings.vmstat(name)).sum::<u64>();
+    let count = |names: &[&str]| parse::sum(names.iter().filter_map(|name| host.settings.vmstat(name)));
     let stalls = count(&["allocstall_normal", "allocstall_movable", "allocstall_dma32"]);
     let (direct, kswapd) = (count(&["pgscan_direct"]), count(&["pgscan_kswapd"]));
     let vmstat = host.settings.text("/proc/vmstat");
@@ -337,12 +337,12 @@ fn direct_reclaim(host: &HostFacts) -> Verdict {
         let line = text.lines().find_map(|line| line.strip_prefix("full avg10="))?;
         line.split(' ').next()?.parse::<f64>().ok()
     });
-    let share = 100 * direct / (direct + kswapd).max(1);
+    let share = (100.0 * direct as f64 / (direct as f64 + kswapd as f64).max(1.0)) as u64;
     let judgement = match full {
         Some(full) if full >= 1.0 => {
             Judgement::problem(format!("everything stood still for memory {full} % of the last 10 s"))
         }
-        _ if direct + kswapd == 0 => return leave("nothing has been reclaimed since boot"),
+        _ if (direct, kswapd) == (0, 0) => return leave("nothing has been reclaimed since boot"),
         _ if share > 10 => Judgement::advice(format!(
             "{share} % of the pages looked at since boot were by programs themselves"
         ))
