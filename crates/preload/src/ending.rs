@@ -1,10 +1,10 @@
 //! The end of a program whose first thread ends before it.
 //!
-//! A process ends with its last thread, and the C library runs what is left to be done (`exit`) in the last of
-//! those that it made. The threads of this library are among both and do not end, so such a program would
-//! never. When its first thread leaves in the C library's way (pthread_exit), another is made that waits
-//! until there is no other left, and does what the last one would have. A first thread that leaves in the
-//! kernel's way (SYS_exit) has nothing run: the process ends with its code.
+//! A process ends with its last thread, and the C library runs what is left to be done (`exit`) in the last
+//! of those that it made. The threads of this library are among both and do not end, so such a program
+//! would never. When its first thread leaves in the C library's way (pthread_exit), another is made that
+//! waits until there is no other left, and does what the last one would have. A first thread that leaves in
+//! the kernel's way (SYS_exit) has nothing run: the process ends with its code.
 
 use overdrive_sys::signals;
 use overdrive_sys::threads_left::ThreadsLeft;

@@ -154,8 +154,8 @@ pub(crate) fn note_descriptors() {
 /// the program was started with only standard error is kept, for a last word: who waits for the end of its
 /// input or output, or of any other pipe, must not wait for this thread.
 ///
-/// It gets a directory of its own as well, and stands in the root: who shares that with another thread may not
-/// enter a mount namespace (setns), and where the program has gone may be unmounted once it has left.
+/// It gets a directory of its own as well, and stands in the root: who shares that with another thread may
+/// not enter a mount namespace (setns), and where the program has been may be unmounted once it has left.
 pub(crate) fn stand_apart() {
     // SAFETY: concerns this thread's descriptors and directory only: after the first call no others. Nothing
     // of the program has run yet, so that 0 and 1 are what it was started with; they stay taken, lest

@@ -55,10 +55,13 @@ impl Owner {
         }
     }
 
-    /// Whether the process of this number runs and has not begun to end.
+    /// Whether the process of this number runs and has not begun to end. Its first thread may have ended before
+    /// the others.
     #[must_use]
     pub fn goes_on(pid: u32) -> bool {
-        std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !is_ending(&stat))
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let mut stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+        stats.any(|stat| !is_ending(&stat))
     }
 
     /// The owner at the end of a name such as `overdrive-page-123-4567`.
@@ -190,5 +193,39 @@ mod tests {
         let fields: Vec<String> = (3..30).map(|n| n.to_string()).collect();
         let stat = format!("1 (a) b (c)) {}", fields.join(" "));
         assert_eq!(start_of(&stat), Some(22));
+    }
+
+    extern "C" fn waits(_: *mut std::ffi::c_void) -> *mut std::ffi::c_void {
+        // SAFETY: only waits; the alarm ends it.
+        unsafe { libc::pause() };
+        std::ptr::null_mut()
+    }
+
+    #[test]
+    fn a_process_goes_on_when_only_its_first_thread_has_ended() {
+        // SAFETY: the child makes a thread and ends its own; the C library can do the former after a fork. An
+        // alarm ends it if this test does not.
+        let child = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(30);
+                let mut thread = std::mem::zeroed();
+                libc::pthread_create(&raw mut thread, std::ptr::null(), waits, std::ptr::null_mut());
+                libc::syscall(libc::SYS_exit, 0);
+            }
+            child
+        };
+        let pid = u32::try_from(child).unwrap();
+        let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        while field(&state(), 3) != Some("Z") {
+            std::thread::yield_now();
+        }
+        assert!(Owner::goes_on(pid));
+        // SAFETY: the child is this test's own.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        assert!(!Owner::goes_on(pid));
     }
 }

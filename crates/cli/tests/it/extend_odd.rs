@@ -256,6 +256,27 @@ int main(int count, char **words) {\n\
     passes(NAME, BODY, &[ALONE, WITH_ANOTHER], ANY, "");
 }
 
+/// It passed for one that has ended.
+#[test]
+fn a_program_whose_first_thread_has_ended_is_shown() {
+    const NAME: &str = "extend_odd::a_program_whose_first_thread_has_ended_is_shown";
+    const BODY: &str = "\
+#include <pthread.h>\n\
+static void *rest(void *none) { sleep(60); return 0; }\n\
+int main(void) {\n\
+    pthread_t thread;\n\
+    if (pthread_create(&thread, 0, rest, 0)) return 2;\n\
+    pthread_detach(thread);\n\
+    pthread_exit(0);\n\
+}\n";
+    let status = concat!(env!("CARGO_BIN_EXE_overdrive"), " extend status --json");
+    let is_shown = format!("{status} | grep -q \"\\\"pid\\\": $!,\"");
+    let script = format!(
+        "\"$0\" & for n in 1 2 3 4 5; do sleep 1; {is_shown} || continue; kill $!; exit 0; done; kill $!; exit 3"
+    );
+    passes(NAME, BODY, &[&["sh", "-c", &script]], ANY, "");
+}
+
 /// The library's threads shared the program's directory: the kernel refused it.
 #[test]
 fn a_program_may_enter_another_mount_namespace() {

@@ -273,13 +273,25 @@ fn is_used(folder: &Path) -> bool {
 
 /// Whether a process maps a file; none when it may not be looked at.
 pub(crate) fn has_mapped(pid: u32, path: &Path) -> Option<bool> {
-    match std::fs::read(format!("/proc/{pid}/maps")) {
+    match maps_of(pid) {
         Ok(maps) => {
             let mut lines = maps.split(|&byte| byte == b'\n');
             Some(lines.any(|line| line.ends_with(path.as_os_str().as_bytes())))
         }
         Err(error) => (error.kind() != std::io::ErrorKind::PermissionDenied).then_some(false),
     }
+}
+
+/// What a process maps. Of a thread that has ended the kernel shows nothing, and the first one, which stands
+/// for the process, may have ended before the others.
+fn maps_of(pid: u32) -> std::io::Result<Vec<u8>> {
+    let of_first = std::fs::read(format!("/proc/{pid}/maps"))?;
+    if !of_first.is_empty() {
+        return Ok(of_first);
+    }
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
+    let mut all = threads.filter_map(|thread| std::fs::read(thread.path().join("maps")).ok());
+    Ok(all.find(|maps| !maps.is_empty()).unwrap_or_default())
 }
 
 #[cfg(test)]
