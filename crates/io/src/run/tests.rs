@@ -934,7 +934,7 @@ fn arrivals_that_the_clock_never_shows_are_never_due() {
         let job = spec.check(target.size()).unwrap();
         let outcome = run(&job, std::slice::from_ref(&target), &setting(), |_, _| ()).unwrap();
         assert_eq!(
-            (outcome.ios(), outcome.schedule.unwrap().unstarted),
+            (outcome.ios(), outcome.schedule.unwrap().unstarted.count()),
             (1, 0),
             "the one that is due at once"
         );
