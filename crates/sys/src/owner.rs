@@ -55,8 +55,8 @@ impl Owner {
         }
     }
 
-    /// Whether the process of this number runs and has not begun to end. Its first thread may have ended before
-    /// the others.
+    /// Whether the process of this number runs and has not begun to end. Its first thread may have ended
+    /// before the others.
     #[must_use]
     pub fn goes_on(pid: u32) -> bool {
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
