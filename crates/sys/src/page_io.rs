@@ -297,7 +297,7 @@ impl PageIo {
         if unsafe { self.ring.submission().push(entry) }.is_ok() {
             return Ok(());
         }
-        self.ring.submit().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        self.submit(None)?;
         // SAFETY: as above.
         unsafe { self.ring.submission().push(entry) }.map_err(|_| Errno::NOSPC)
     }

@@ -60,9 +60,9 @@ fn arguments(job: &Job<'_>, strength: Strength) -> Vec<String> {
     }
     let all = job.depth.to_string();
     let batches = match strength {
-        Strength::Batched => vec![("submit", "8"), ("complete_min", "8")],
         // Unless it is told, fio takes back no more completions at a time than it waits for, however many lie
         // there, and how long the others lie becomes part of their latency.
+        Strength::Batched => vec![("submit", "8"), ("complete_min", "8"), ("complete_max", all.as_str())],
         Strength::Full if job.depth > 1 => vec![("submit", SAME_STEP), ("complete_max", all.as_str())],
         _ => Vec::new(),
     };
