@@ -101,8 +101,6 @@ pub struct Queues {
     away: u64,
     /// The time, in evicted pages.
     now: u32,
-    /// Pages that came back.
-    returns: u32,
     /// How often the lists moved on, and the pages until they do again.
     step: u64,
     step_left: u64,
@@ -177,7 +175,6 @@ impl Queues {
             young: 0,
             away: 0,
             now: 0,
-            returns: 0,
             step: BELOW,
             step_left: u64::MAX,
             lowest: 0,
@@ -268,10 +265,10 @@ impl Queues {
         self.oldest(YOUNG)
     }
 
-    /// How many pages came back after they had been evicted; it wraps.
+    /// The time, in evicted pages; it wraps.
     #[must_use]
-    pub fn returns(&self) -> u32 {
-        self.returns
+    pub fn now(&self) -> u32 {
+        self.now
     }
 
     /// Notes that of `watched` pages of the block, resident since it was looked at last, `written` were
@@ -316,7 +313,6 @@ impl Queues {
         self.away_in[index] &= !bit;
         self.went_last[index] &= !bit;
         self.away -= 1;
-        self.returns = self.returns.wrapping_add(1);
         self.returned[index] += 1.0;
         self.returned_lately[index] = self.returned_lately[index].saturating_add(1);
     }

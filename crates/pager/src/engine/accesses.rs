@@ -25,15 +25,12 @@ const STRETCH_BYTES: u64 = 512 * PAGE;
 const STRETCH_BLOCKS: usize = (STRETCH_BYTES / PAGE / BLOCK_PAGES as u64) as usize;
 /// Stretches looked at for one that has pages in place.
 const EMPTY_MAX: u32 = 64;
-/// A round begins when as many pages came back as this share of those that fit: a half. While memory is
-/// only filled nothing comes back, and rounds would tell nothing. Where they tell nothing otherwise there
-/// are longer and longer pauses, up to so many times that.
+/// A round begins when as many pages were evicted as this share of those that fit: a half. Where rounds tell
+/// nothing there are longer and longer pauses, up to so many times that.
 const SHARE: u64 = 2;
-/// The first one begins at this share: it only protects.
-const FIRST_SHARE: u64 = 16;
 const PAUSE_MAX: u64 = 16;
-/// Rounds from which nothing is concluded, at first and after a pause: the first only protects, as few of
-/// the pages that it watched are still there, and in the second no page is known from the round before.
+/// Rounds after a pause from which nothing is concluded: the first only protects, as few of the pages that it
+/// watched are still there, and in the second no page is known from the round before.
 const UNKNOWN_ROUNDS: u32 = 2;
 /// By how much more than by chance the counts of blocks must differ.
 const DIFFER: Margin = Margin { times: 1.2, deviations: 4.0 };
@@ -48,11 +45,11 @@ pub(super) struct Accesses {
     seen: bool,
     /// Where the round goes on. None between two rounds.
     next: Option<u64>,
-    /// When the last one began, in pages that came back; none when there was none yet.
-    began: Option<u32>,
+    /// When the last one began, in evicted pages.
+    began: u32,
     /// What the last round told.
     told: Told,
-    /// So many times as many pages come back as at least between the last round and the next, and in the
+    /// So many times as many evicted pages as at least are between the last round and the next, and in the
     /// pause after a round that tells nothing.
     wait: u64,
     pause: u64,
@@ -160,15 +157,12 @@ impl Accesses {
     /// None are ever seen unless `seen`.
     pub(super) fn new(seen: bool) -> Self {
         let (told, counts) = (Told::default(), Counts::default());
-        Self { seen, next: None, began: None, told, wait: 1, pause: 1, unknown: UNKNOWN_ROUNDS, counts }
+        Self { seen, next: None, began: 0, told, wait: 1, pause: 1, unknown: 0, counts }
     }
 
-    /// Whether a round begins, `now` being the count of pages that came back.
+    /// Whether a round begins, `now` being the count of evicted pages.
     fn is_due(&self, now: u32, fits: u64) -> bool {
-        match self.began {
-            None => u64::from(now) * FIRST_SHARE >= fits,
-            Some(began) => u64::from(now.wrapping_sub(began)) * SHARE >= fits * self.wait,
-        }
+        u64::from(now.wrapping_sub(self.began)) * SHARE >= fits * self.wait
     }
 
     /// A round is over.
@@ -202,12 +196,12 @@ impl Engine {
         if !self.accesses.seen {
             return false;
         }
-        let now = self.queues.returns();
+        let now = self.queues.now();
         let from = match self.accesses.next {
             Some(next) => next,
             None if !self.accesses.is_due(now, self.limits.total) => return false,
             None => {
-                self.accesses.began = Some(now);
+                self.accesses.began = now;
                 0
             }
         };
@@ -362,10 +356,6 @@ mod tests {
         };
         let alike = || counts(50, std::iter::repeat_n(25, 500));
         let differ = || counts(50, (0..500).map(|block| block % 50));
-        assert!(!accesses.is_due(62, 1000) && accesses.is_due(63, 1000));
-        accesses.began = Some(0);
-        assert_eq!(round(&mut accesses, alike()), (false, 1), "the first of all");
-        assert_eq!(round(&mut accesses, differ()), (false, 1), "the second of all");
         assert_eq!(round(&mut accesses, Counts::default()), (false, 1));
         assert_eq!(round(&mut accesses, alike()), (false, 2));
         assert_eq!(round(&mut accesses, differ()), (false, 1), "the first after a pause");

@@ -61,16 +61,6 @@ fn of_what_is_not_known_the_first_in_is_the_first_out() {
 }
 
 #[test]
-fn only_pages_that_were_evicted_come_back() {
-    let mut queues = Queues::new(10);
-    fill(&mut queues, 0..7);
-    let block = evict(&mut queues);
-    assert_eq!(queues.returns(), 0);
-    arrive(&mut queues, block, 5);
-    assert_eq!(queues.returns(), 4, "the fifth is new");
-}
-
-#[test]
 fn what_is_said_to_be_cold_goes_first_unless_it_is_used_again() {
     let mut queues = Queues::new(10);
     fill(&mut queues, 0..7);
