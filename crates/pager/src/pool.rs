@@ -209,8 +209,7 @@ impl Pool {
         self.used > 0 && self.used + self.limit.min(64) / 16 >= self.limit
     }
 
-    /// Whether to try with this page: always, unless the ones before did not compress. Then ever more rarely,
-    /// and not again before so many others have passed: a try comes to its end only some pages later.
+    /// Whether to try with this page: always, unless the ones before did not compress. Then ever more rarely.
     pub fn is_worth_a_try(&mut self) -> bool {
         if self.limit == 0 {
             return false;
@@ -219,16 +218,7 @@ impl Pool {
             self.patience -= 1;
             return false;
         }
-        self.patience = self.wait();
         true
-    }
-
-    /// How many pages pass between two tries.
-    fn wait(&self) -> u32 {
-        match self.failures {
-            0 => 0,
-            failures => 1u32.checked_shl(failures).map_or(PATIENCE_MAX, |wait| wait.min(PATIENCE_MAX)),
-        }
     }
 
     /// Compresses a page and keeps it. None when it does not get small enough, or when there is no room.
@@ -240,10 +230,11 @@ impl Pool {
         let length = packed.unwrap_or(front.len());
         if length + HEADER > LARGEST {
             self.failures += 1;
-            self.patience = self.wait();
+            self.patience =
+                1u32.checked_shl(self.failures).map_or(PATIENCE_MAX, |wait| wait.min(PATIENCE_MAX));
             return None;
         };
-        (self.failures, self.patience) = (0, 0);
+        self.failures = 0;
         let class = (length + HEADER).div_ceil(STEP) - 1;
         let number = match self.open[class].last() {
             Some(&number) => number,
@@ -470,17 +461,6 @@ mod tests {
         let tried = (0..10_000).filter(|&number| {
             let tries = pool.is_worth_a_try();
             tries.then(|| assert_eq!(pool.put(1, &page(number, PAGE_BYTES)), None));
-            tries
-        });
-        assert!((20..60).contains(&tried.count()));
-        // As pages leave a block together, a try is still open when the next pages come.
-        let mut open = Vec::new();
-        let tried = (0..10_000).filter(|&number| {
-            let tries = pool.is_worth_a_try();
-            tries.then(|| open.push(number));
-            if number % 64 == 0 {
-                open.drain(..).for_each(|number| assert_eq!(pool.put(1, &page(number, PAGE_BYTES)), None));
-            }
             tries
         });
         assert!((20..60).contains(&tried.count()));
