@@ -86,6 +86,12 @@ fn thread_vector() -> Option<Range<u64>> {
 /// would have such a number, and the program would write to it as its output.
 pub(crate) struct LowDescriptors(Vec<libc::c_int>);
 
+/// The lowest free descriptor, on /dev/null; negative when there is none.
+fn open_nothing() -> libc::c_int {
+    // SAFETY: opens a descriptor that nobody knows.
+    unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) }
+}
+
 /// The device and the file behind a descriptor.
 fn identity(descriptor: libc::c_int) -> Option<(u64, u64)> {
     let mut about = std::mem::MaybeUninit::<libc::stat>::uninit();
@@ -99,31 +105,26 @@ impl LowDescriptors {
     pub(crate) fn take() -> Self {
         let mut taken = Vec::new();
         loop {
-            // SAFETY: opens a descriptor that nobody knows, and closes it again when it is not wanted.
-            unsafe {
-                let lowest = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
-                if lowest < 0 {
-                    return Self(taken);
-                }
-                if lowest > 2 {
-                    libc::close(lowest);
-                    return Self(taken);
-                }
-                taken.push(lowest);
+            let lowest = open_nothing();
+            if lowest < 0 {
+                return Self(taken);
             }
+            if lowest > 2 {
+                // SAFETY: nobody else knows it.
+                unsafe { libc::close(lowest) };
+                return Self(taken);
+            }
+            taken.push(lowest);
         }
     }
 }
 
 impl Drop for LowDescriptors {
     fn drop(&mut self) {
-        // SAFETY: opens a descriptor that nobody knows, and closes it again.
-        let nothing = unsafe {
-            let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
-            let identity = identity(nothing);
-            libc::close(nothing);
-            identity
-        };
+        let opened = open_nothing();
+        let nothing = identity(opened);
+        // SAFETY: nobody else knows it.
+        unsafe { libc::close(opened) };
         // A program that starts the engine by itself may have put something of its own there meanwhile.
         for &descriptor in self.0.iter().filter(|&&descriptor| identity(descriptor) == nothing) {
             // SAFETY: opened by `take`.
@@ -165,7 +166,7 @@ pub(crate) fn stand_apart() {
             return;
         }
         libc::chdir(c"/".as_ptr());
-        let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        let nothing = open_nothing();
         if nothing >= 0 {
             libc::dup3(nothing, 0, libc::O_CLOEXEC);
             libc::dup3(nothing, 1, libc::O_CLOEXEC);

@@ -5,6 +5,7 @@
 //! another PID namespace (a container's) the process is not seen, or another one is under its number: so its
 //! things are locked as long as it lives as well.
 
+use crate::proc_stat::field;
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
@@ -111,12 +112,6 @@ impl Held {
 
 fn open(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().read(true).custom_flags(crate::file::own_file_flags()).open(path)
-}
-
-/// A field of /proc/PID/stat from the third on, counted behind the command's name, which may hold anything
-/// but its last `)`.
-fn field(stat: &str, number: usize) -> Option<&str> {
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number.checked_sub(3)?)
 }
 
 fn start_of(stat: &str) -> Option<u64> {

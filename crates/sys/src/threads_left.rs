@@ -3,6 +3,7 @@
 
 use crate::Errno;
 use crate::descriptor_limit::with_one_more;
+use crate::proc_stat::field;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Dir, Mode, OFlags};
 
@@ -73,16 +74,14 @@ impl ThreadStat {
     fn read(stat: &OwnedFd) -> Option<Self> {
         let mut line = [0; 1024];
         let got = rustix::io::pread(stat, &mut line, 0).ok()?;
-        Self::parse(std::str::from_utf8(line[..got].rsplit(|&byte| byte == b')').next()?).ok()?)
+        Self::parse(&String::from_utf8_lossy(&line[..got]))
     }
 
-    /// From what stands behind the name: the state, five numbers, the flags, 42 numbers and the code.
-    fn parse(behind_name: &str) -> Option<Self> {
-        let words: Vec<_> = behind_name.split_ascii_whitespace().collect();
-        let status: i32 = words.get(49)?.parse().ok()?;
+    fn parse(stat: &str) -> Option<Self> {
+        let status: i32 = field(stat, 52)?.parse().ok()?;
         Some(Self {
-            has_ended: ["Z", "X"].contains(words.first()?),
-            is_io_worker: words.get(6)?.parse::<u64>().ok()? & IO_WORKER != 0,
+            has_ended: matches!(field(stat, 3)?, "Z" | "X"),
+            is_io_worker: field(stat, 9)?.parse::<u64>().ok()? & IO_WORKER != 0,
             exit_code: status >> 8 & 0xff,
         })
     }
@@ -109,11 +108,11 @@ mod tests {
     fn state_flags_and_code_are_read_where_they_stand() {
         let line = |state: &str, flags: u32, code: u32| {
             let numbers = |count: usize| " 1".repeat(count);
-            format!(" {state}{} {flags}{} {code}\n", numbers(5), numbers(42))
+            format!("7 (a) b) {state}{} {flags}{} {code}\n", numbers(5), numbers(42))
         };
         let stat = |has_ended, is_io_worker, exit_code| ThreadStat { has_ended, is_io_worker, exit_code };
         assert_eq!(ThreadStat::parse(&line("Z", 0x40_0040, 0x500)), Some(stat(true, false, 5)));
         assert_eq!(ThreadStat::parse(&line("S", 0x40_0050, 0)), Some(stat(false, true, 0)));
-        assert_eq!(ThreadStat::parse("S 1 2"), None);
+        assert_eq!(ThreadStat::parse("7 (a) S 1 2"), None);
     }
 }

@@ -481,6 +481,16 @@ fn killed(mut child: Child, marker: &str, program: &str) -> Vec<String> {
     leftovers(marker)
 }
 
+/// Waits until a killed run has left no group and nothing in this folder: whoever swept first may still be at
+/// it.
+fn nothing_stays(marker: &str, folder: &Path) {
+    let start = Instant::now();
+    while !groups(marker).is_empty() || std::fs::read_dir(folder).unwrap().count() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", groups(marker));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// Removes what killed runs left. Another test's run may do it a moment before, or leave something itself.
 fn stale(marker: &str) {
     let (code, _, error) = read(&overdrive().args(["density", "--stale"]).output().unwrap());
@@ -517,12 +527,7 @@ fn a_killed_run_with_swap_leaves_nothing_after_stale() {
     let (child, marker) = started(&[&arguments, &TWO[..]].concat(), 3);
     let _ = killed(child, &marker, "redis-server");
     stale(&marker);
-    let start = Instant::now();
-    // Whoever swept first may still be at it.
-    while !groups(&marker).is_empty() || std::fs::read_dir(place.path()).unwrap().count() > 0 {
-        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", groups(&marker));
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    nothing_stays(&marker, place.path());
     assert!(!std::fs::read_to_string("/proc/swaps").unwrap().contains(place.path().to_str().unwrap()));
 }
 
@@ -621,10 +626,6 @@ fn a_killed_run_of_extended_instances_leaves_nothing_after_stale() {
         let (child, marker) = started(&[&backing, &quick[2..6], &TWO[..]].concat(), count);
         let _ = killed(child, &marker, "redis-server");
         stale(&marker);
-        let start = Instant::now();
-        while !groups(&marker).is_empty() || std::fs::read_dir(place.path()).unwrap().count() > 0 {
-            assert!(start.elapsed() < Duration::from_secs(60), "{:?}", groups(&marker));
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        nothing_stays(&marker, place.path());
     }
 }

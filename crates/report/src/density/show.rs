@@ -356,11 +356,11 @@ fn trials(backing: &Backing) -> Section {
         }
         cells
     };
-    let name = |(at, trial): (usize, &Trial)| {
+    let name = |at: usize, trial: &Trial| {
         format!("{}{}", trial.instances, if backing.is_again(at) { " again" } else { "" })
     };
     let tried = backing.trials.iter().enumerate();
-    let mut rows: Vec<(String, &Trial)> = tried.map(|(at, trial)| (name((at, trial)), trial)).collect();
+    let mut rows: Vec<(String, &Trial)> = tried.map(|(at, trial)| (name(at, trial), trial)).collect();
     rows.sort_by_key(|(_, trial)| trial.instances);
     let notes = rows.iter().map(|(name, trial)| format!("{name}: {}", trial.verdict)).collect();
     Section {

@@ -397,10 +397,10 @@ impl World {
             }
             Step::Read(index, sound) => kernel(|kernel| kernel.end_read(index, sound)),
             Step::Write(index, sound) => kernel(|kernel| kernel.end_write(index, sound)),
-            // What was given up is left alone for two seconds.
             Step::Rot(place) => kernel(|kernel| {
                 kernel.store.insert(place, u64::MAX);
             }),
+            // What was given up is left alone for two seconds.
             Step::Pass if self.scope.free => kernel(|kernel| kernel.time += Duration::from_millis(2100)),
             Step::Pass => kernel(|kernel| kernel.time += Duration::from_millis(300)),
             Step::Adopt => self.adopt(),
