@@ -27,6 +27,7 @@ use thiserror::Error;
 
 mod accesses;
 mod agent;
+mod ahead;
 mod changes;
 mod child;
 mod clean;
@@ -45,6 +46,7 @@ mod store_faults;
 mod takeover;
 mod threads;
 mod tier;
+mod walks;
 mod write;
 
 pub use agent::Agent;
@@ -232,20 +234,6 @@ struct Run {
     slot: u32,
 }
 
-/// What a thread did last, to see a walk coming.
-#[derive(Debug, Clone, Copy, Default)]
-struct Stream {
-    thread: u32,
-    /// Where it faulted last, and how many pages after the time before that.
-    last: u32,
-    step: i32,
-    /// Where a scan faults next.
-    next: u32,
-    window: u32,
-    /// Faults in a row that were where they were expected.
-    steps: u32,
-}
-
 /// The pager of one process.
 #[derive(Debug)]
 pub struct Engine {
@@ -285,12 +273,11 @@ pub struct Engine {
     dirty: VecDeque<u32>,
     runs: Vec<Run>,
     free_runs: Vec<u32>,
-    streams: [Stream; 64],
+    walks: walks::Walks,
     /// Pages read ahead and given up, less those that were used.
     read_in_vain: i32,
     idle: Option<rest::Idle>,
     changes: changes::Changes,
-    filling: fault::Filling,
     accesses: accesses::Accesses,
     takeover: Option<takeover::Takeover>,
     agent: Option<agent::Errands>,
@@ -366,11 +353,10 @@ impl Engine {
             dirty: VecDeque::new(),
             runs: (0..WRITES).map(|_| Run::default()).collect(),
             free_runs: (0..WRITES).collect(),
-            streams: [Stream::default(); 64],
+            walks: walks::Walks::none(),
             read_in_vain: 0,
             idle: None,
             changes: changes::Changes::default(),
-            filling: fault::Filling::default(),
             accesses: accesses::Accesses::new(userfault.offers().writes_pass),
             takeover: None,
             agent: None,
@@ -496,7 +482,7 @@ impl Engine {
     /// then reach the drive while the others are served. Drives that tell of many reads at once would be idle
     /// until all are. To look takes time as well, so it is done after each thread only where few wait.
     fn served_at_once(&self) -> u32 {
-        (self.free_landing.most_used() / READS_FOR_ONE).clamp(1, SERVED_MOST) as u32
+        (self.free_landing.most_in_demand() / READS_FOR_ONE).clamp(1, SERVED_MOST) as u32
     }
 
     /// DRAM for pages in place, in staging and compressed, and for what children brought back, in pages.

@@ -403,6 +403,12 @@ impl Pool {
         self.chunk(cell)?.owner[(cell % SLOTS_MAX) as usize].checked_sub(1)
     }
 
+    /// Whether a child reads this cell, or another of its chunk.
+    #[must_use]
+    pub fn is_read_by_child(&self, cell: Cell) -> bool {
+        self.chunks[(cell / SLOTS_MAX) as usize].as_ref().is_some_and(|chunk| chunk.held > 0)
+    }
+
     /// Up to `most` cells and their pages of the chunk that was opened longest ago, of those that no child
     /// reads.
     pub fn oldest(&mut self, most: usize) -> Vec<(Cell, u32)> {

@@ -316,6 +316,10 @@ fn walks_in_equal_steps_are_read_ahead_in_both_directions() {
         walk(&mut (0..PAGES).rev());
         walk(&mut (0..PAGES).rev().step_by(3));
         walk(&mut (0..7).flat_map(|first| (first..PAGES).step_by(7)));
+        // As whoever sorts, copies, or merges.
+        walk(&mut (0..PAGES / 2).flat_map(|page| [page, PAGES - 1 - page]));
+        walk(&mut (0..PAGES / 2).flat_map(|page| [page, PAGES / 2 + page]));
+        walk(&mut (0..PAGES / 6).flat_map(|page| (0..6).map(move |part| part * (PAGES / 6) + page)));
         // At random nothing is.
         let mut rng = Rng::new(5);
         let before = stats.get(Stat::ReadAhead);

@@ -20,6 +20,12 @@ pub enum Pattern {
         /// Pages from one access to the next.
         stride: u64,
     },
+    /// So many passes page by page at a time, one access of each in turn, each through a part of the set of
+    /// its own, every second one backwards: as who copies, merges, or sorts from both ends goes.
+    Walks {
+        /// Passes at a time.
+        walks: u64,
+    },
     /// Gaussian around the middle of the set, cut off at its ends.
     Normal {
         /// Standard deviation in pages.
@@ -61,8 +67,8 @@ pub struct PatternError {
     reason: &'static str,
 }
 
-const WANTED: &str = "uniform, linear[:STRIDE], normal:SIGMA_PAGES, normal-ih, pareto[:ALPHA], zipf[:THETA], \
-                      hot-cold[:HOT%/ACCESSES%] or scan+skew[:SCAN%]";
+const WANTED: &str = "uniform, linear[:STRIDE], walks[:N], normal:SIGMA_PAGES, normal-ih, pareto[:ALPHA], \
+                      zipf[:THETA], hot-cold[:HOT%/ACCESSES%] or scan+skew[:SCAN%]";
 
 impl FromStr for Pattern {
     type Err = PatternError;
@@ -84,6 +90,12 @@ impl FromStr for Pattern {
             "linear" => {
                 let stride = shape.unwrap_or("1").parse().ok().filter(|&stride| stride > 0);
                 Ok(Self::Linear { stride: stride.ok_or_else(|| fail("its stride is no count of pages"))? })
+            }
+            "walks" => {
+                let walks = shape.unwrap_or("4").parse().ok().filter(|walks| (1..=1024).contains(walks));
+                Ok(Self::Walks {
+                    walks: walks.ok_or_else(|| fail("its walks are no number from 1 to 1024"))?,
+                })
             }
             "normal" => {
                 let sigma = shape.ok_or_else(|| fail("it needs a standard deviation in pages"))?;
@@ -111,6 +123,7 @@ impl fmt::Display for Pattern {
             Self::Uniform => write!(f, "uniform"),
             Self::Linear { stride: 1 } => write!(f, "linear"),
             Self::Linear { stride } => write!(f, "linear:{stride}"),
+            Self::Walks { walks } => write!(f, "walks:{walks}"),
             Self::Normal { sigma_pages } => write!(f, "normal:{sigma_pages}"),
             Self::NormalIh => write!(f, "normal-ih"),
             Self::Pareto { alpha } => write!(f, "pareto:{alpha}"),
@@ -142,7 +155,7 @@ impl From<Pattern> for String {
 pub struct Pages {
     pattern: Pattern,
     pages: u64,
-    /// Where a linear pass is.
+    /// Where a linear pass is; of several walks, where they are all together.
     cursor: u64,
     pass: u64,
     zipf: Option<Zipf>,
@@ -172,6 +185,7 @@ impl Pages {
         match self.pattern {
             Pattern::Uniform => rng.below(self.pages),
             Pattern::Linear { stride } => self.step(stride),
+            Pattern::Walks { walks } => self.walk(walks.min(self.pages)),
             Pattern::Normal { sigma_pages } => loop {
                 let page = n / 2.0 + sigma_pages * gaussian(rng);
                 if (0.0..n).contains(&page) {
@@ -216,6 +230,17 @@ impl Pages {
             }
         };
         page
+    }
+
+    /// The next page of the walk whose turn it is. What does not divide evenly goes to the last one.
+    fn walk(&mut self, walks: u64) -> u64 {
+        let (walk, part) = (self.pass % walks, self.pages / walks);
+        let first = walk * part;
+        let length = if walk + 1 == walks { self.pages - first } else { part };
+        let reached = self.cursor % length;
+        self.pass = (self.pass + 1) % walks;
+        self.cursor += u64::from(self.pass == 0);
+        if walk % 2 == 0 { first + reached } else { first + length - 1 - reached }
     }
 
     /// A Zipf rank, scattered: neighbours in rank lie apart in memory, or readahead would guess right.

@@ -56,7 +56,7 @@ const UNIFORM: Cell = Cell {
 /// Three parts in a page, two of them zeroes.
 const THREE_TO_ONE: u32 = 67;
 
-pub(super) const CELLS: [Cell; 9] = [
+pub(super) const CELLS: [Cell; 10] = [
     UNIFORM,
     Cell { name: "uniform-writes-4", threads: 4, rate_min: 1.3, ..UNIFORM },
     Cell { name: "uniform-writes-16", threads: 16, rate_min: 1.5, ..UNIFORM },
@@ -74,6 +74,15 @@ pub(super) const CELLS: [Cell; 9] = [
         name: "linear-reads-1",
         pattern: "linear",
         read_percent: 100,
+        set_per_dram: 4,
+        page_cluster: 5,
+        rate_min: 1.5,
+        ..UNIFORM
+    },
+    Cell {
+        name: "walks-1",
+        pattern: "walks:4",
+        read_percent: 50,
         set_per_dram: 4,
         page_cluster: 5,
         rate_min: 1.5,

@@ -17,7 +17,7 @@ Examples:
   overdrive page pmbench -z -r 0 -a histo -j 8 -s 1024 -m 1024 30
         pmbench's own words
 
-Patterns: uniform, linear[:STRIDE], normal:SIGMA_PAGES, normal-ih,
+Patterns: uniform, linear[:STRIDE], walks[:N], normal:SIGMA_PAGES, normal-ih,
 pareto[:ALPHA], zipf[:THETA], hot-cold[:HOT%/ACCESSES%], scan+skew[:SCAN%].
 A cell is one combination of pattern, read ratio, threads and backing.";
 

@@ -2,12 +2,15 @@
 
 use super::Engine;
 use crate::platform::Instant;
+use crate::pool::Cell;
 use crate::slots::SEGMENT_SLOTS;
 use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
 use crate::table::{State, Table, mark_of};
 use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// Pages compressed at a time: faults wait for these, or for a few times as many while room is short.
 const AT_ONCE: usize = 8;
@@ -16,17 +19,17 @@ const WAITING_MAX: usize = 2 * SEGMENT_SLOTS as usize;
 
 impl Engine {
     /// Whether a page that was just evicted should be compressed.
-    pub(super) fn is_worth_compressing(&mut self) -> bool {
-        self.tier.wants_another() && self.pool.is_worth_a_try()
+    pub(super) fn is_worth_compressing(&mut self, page: u32) -> bool {
+        self.tier.wants(page / BLOCK_PAGES) && self.pool.is_worth_a_try()
     }
 
     /// Compresses some pages of the oldest frames, so that these can be given back. What does not compress,
     /// or finds no room, goes to the store. True when there was something to do.
     pub(super) fn compress_some(&mut self) -> bool {
-        let mut any = false;
+        let (started, mut tried) = (Instant::now(), 0);
         for _ in 0..AT_ONCE {
             let Some(frame) = self.soft.pop_front() else { break };
-            any = true;
+            tried += 1;
             let page = self.staging.page(frame).filter(|&page| self.is_in(page, frame));
             let cell = page.and_then(|page| self.pool.put(page, self.frames.page(frame)));
             match (page, cell) {
@@ -40,7 +43,10 @@ impl Engine {
             }
             self.staging.settle(frame);
         }
-        any
+        if tried > 0 {
+            self.tier.note_compressed(tried, started);
+        }
+        tried > 0
     }
 
     /// Makes room in the compressed tier before it is full: what came to it long ago goes to the store,
@@ -49,7 +55,7 @@ impl Engine {
         if !self.pool.is_nearly_full() || self.dirty.len() >= WAITING_MAX {
             return false;
         }
-        let oldest = self.pool.oldest(BLOCK_PAGES as usize);
+        let oldest = self.longest_compressed();
         let group = if oldest.is_empty() { None } else { self.take_group() };
         let Some(group) = group else { return false };
         let (mut any, mut page_bytes) = (false, [0; PAGE as usize]);
@@ -72,24 +78,47 @@ impl Engine {
         any
     }
 
-    /// A thread waits for a page that is compressed.
-    pub(super) fn expand(&mut self, page: u32, address: u64) {
+    /// Pages that came to the tier long ago, with those of their blocks that are there too: what lies in a
+    /// row in memory comes to lie in a row on the store, where one read brings it. No more than a group has
+    /// frames.
+    fn longest_compressed(&mut self) -> Vec<(Cell, u32)> {
+        let mut all: Vec<(Cell, u32)> = Vec::new();
+        let mut blocks = BTreeSet::new();
+        for (_, page) in self.pool.oldest(BLOCK_PAGES as usize) {
+            if !blocks.insert(page / BLOCK_PAGES) {
+                continue;
+            }
+            let block = page / BLOCK_PAGES * BLOCK_PAGES..(page / BLOCK_PAGES + 1) * BLOCK_PAGES;
+            let compressed = block.filter(|&page| self.table.state(page) == State::Compressed);
+            let cells = compressed.filter_map(|page| Some((self.table.place(page)?, page)));
+            all.extend(cells.filter(|&(cell, _)| !self.pool.is_read_by_child(cell)));
+            if all.len() >= BLOCK_PAGES as usize {
+                break;
+            }
+        }
+        all.truncate(BLOCK_PAGES as usize);
+        all
+    }
+
+    /// A thread waits for a page that is compressed. Says how old it was in the tier, and what it took, when
+    /// the page is in place.
+    pub(super) fn expand(&mut self, page: u32, address: u64) -> Option<(u32, Duration)> {
         if self.held() >= self.limits.total && self.can_make_room() {
             self.stats.add(Stat::DirectStalls, 1);
             self.waiting.push_back(page);
-            return;
+            return None;
         }
         let (started, mut content) = (Instant::now(), [0; PAGE as usize]);
         let Some(content) = self.compressed_content(&self.table, page, &mut content) else {
-            return self.expand_in_vain(page);
+            self.expand_in_vain(page);
+            return None;
         };
         let outcome = self.userfault.copy(address, content, true);
-        if outcome.is_ok() {
-            self.stats.add(Stat::Expands, 1);
-            let age = self.table.place(page).map_or(0, |cell| self.pool.age(cell));
-            self.tier.note_expand(age, started.elapsed());
-        }
+        let age = self.table.place(page).map_or(0, |cell| self.pool.age(cell));
+        let told = outcome.is_ok().then(|| (age, started.elapsed()));
+        self.stats.add(Stat::Expands, u64::from(told.is_some()));
         self.placed(page, address, outcome.map(drop));
+        told
     }
 
     /// Puts a compressed page in place before somebody wants it. False when there is no room, or when the
@@ -103,6 +132,7 @@ impl Engine {
         let arrived = content.is_some_and(|content| self.userfault.copy(address, content, true).is_ok());
         if arrived {
             self.stats.add(Stat::ExpandedAhead, 1);
+            self.tier.note_expanded_ahead();
             self.now_resident(page);
         }
         arrived

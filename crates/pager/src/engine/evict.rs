@@ -441,11 +441,11 @@ impl Engine {
         // A write in flight may yet fail: then the frame is all there is.
         if self.table.mark(page) == mark && self.is_written(page) {
             self.stats.add(Stat::EvictedClean, 1);
-            let next = if self.is_worth_compressing() { Next::Compress } else { Next::Nothing };
+            let next = if self.is_worth_compressing(page) { Next::Compress } else { Next::Nothing };
             return (next, true);
         }
         self.leave_slot(page);
         self.table.set_mark(page, mark);
-        (if self.is_worth_compressing() { Next::Compress } else { Next::Write }, false)
+        (if self.is_worth_compressing(page) { Next::Compress } else { Next::Write }, false)
     }
 }

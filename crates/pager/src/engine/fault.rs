@@ -2,6 +2,7 @@
 
 use super::Engine;
 use super::landing::is_wide;
+use super::walks::Way;
 use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
 use crate::table::State;
@@ -12,13 +13,6 @@ use overdrive_sys::uffd::PAGE;
 const FILL_MAX: u32 = 32;
 pub(super) static ZEROES: [[u8; PAGE as usize]; FILL_MAX as usize] = [[0; PAGE as usize]; FILL_MAX as usize];
 
-/// Who writes new memory from front to back: the page that comes next, and how many were filled at once.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Filling {
-    next: u32,
-    window: u32,
-}
-
 impl Engine {
     /// A thread waits for the page at `address`.
     pub(super) fn fault(&mut self, address: u64, write: bool, thread: u32) {
@@ -28,7 +22,7 @@ impl Engine {
         };
         self.stats.add(Stat::Faults, 1);
         match self.table.state(page) {
-            State::Empty => self.fill_with_zeroes(page, address, write),
+            State::Empty => self.fill_with_zeroes(page, address, write, thread),
             State::Resident => self.fault_on_resident(page, address),
             State::Staged => self.rescue(page, address),
             State::Stored => {
@@ -41,20 +35,26 @@ impl Engine {
                 self.read_ahead(page, thread, scanned);
             }
             State::Compressed => {
-                self.expand(page, address);
-                self.read_ahead(page, thread, false);
+                let expanded = self.expand(page, address);
+                let is_expected = self.read_ahead(page, thread, false);
+                match expanded {
+                    // Without the tier it would have been read ahead.
+                    Some(_) if is_expected => self.tier.note_expanded_ahead(),
+                    Some((age, took)) => self.tier.note_expand(age, took),
+                    None => {}
+                }
             }
             State::Lost => self.raise(address),
         }
     }
 
-    fn fill_with_zeroes(&mut self, page: u32, address: u64, write: bool) {
+    fn fill_with_zeroes(&mut self, page: u32, address: u64, write: bool, thread: u32) {
         if self.held() >= self.limits.total && self.can_make_room() {
             self.stats.add(Stat::DirectStalls, 1);
             self.waiting.push_back(page);
             return;
         }
-        let count = self.pages_to_fill(page, address, write);
+        let count = if write { self.pages_to_fill(page, address, thread) } else { 1 };
         // A write would fault again on the kernel's shared page of zeroes: it gets a page of its own.
         let outcome = if write {
             let zeroes = &ZEROES.as_flattened()[..count as usize * PAGE as usize];
@@ -71,9 +71,9 @@ impl Engine {
 
     /// How many pages to fill at once: more and more for whoever writes new memory from front to back, one
     /// for all others.
-    fn pages_to_fill(&mut self, page: u32, address: u64, write: bool) -> u32 {
-        let goes_on = write && self.filling.next == page;
-        let window = if goes_on { (self.filling.window * 2).min(FILL_MAX) } else { 1 };
+    fn pages_to_fill(&mut self, page: u32, address: u64, thread: u32) -> u32 {
+        let ahead = self.walks.note(thread, page, false, false).filter(|ahead| ahead.way == Way::Up);
+        let window = ahead.map_or(1, |ahead| ahead.count.min(FILL_MAX));
         let room = (self.limits.total.saturating_sub(self.held()) as u32).max(1);
         let block_end = (page / BLOCK_PAGES + 1) * BLOCK_PAGES;
         let mut count = (page..block_end.min(page + window.min(room)))
@@ -85,8 +85,11 @@ impl Engine {
             let standing = self.page_map.present(address, count as usize).unwrap_or(u64::MAX);
             count = count.min(standing.trailing_zeros());
         }
-        self.filling = Filling { next: page + count, window };
-        count.max(1)
+        count = count.max(1);
+        if let Some(ahead) = ahead {
+            self.walks.expect(&ahead, page + count);
+        }
+        count
     }
 
     /// A page believed to be in place is missing: the program gave it up by a way that is not told

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Pages of the landing area, 2 MiB: all of it is held all the time, and counts in the budget.
 pub(super) const LANDING_PAGES: u32 = 512;
 /// As many begin it as slots of one page.
-const NARROW_SLOTS: u32 = 64;
+pub(super) const NARROW_SLOTS: u32 = 64;
 /// What one read can bring.
 pub(super) const WIDE_PAGES: u32 = 16;
 /// Reads at a time, at most.
@@ -21,7 +21,10 @@ const STALE: Duration = Duration::from_millis(50);
 pub(super) struct FreeLanding {
     narrow: Vec<u32>,
     wide: Vec<u32>,
-    most_used: [usize; 2],
+    /// Slots of one page that somebody waited for when they were taken, and how many of them are in use.
+    demanded: [bool; NARROW_SLOTS as usize],
+    in_demand: usize,
+    most_in_demand: [usize; 2],
 }
 
 impl FreeLanding {
@@ -30,26 +33,37 @@ impl FreeLanding {
         Self {
             narrow: (0..NARROW_SLOTS).rev().collect(),
             wide: (NARROW_SLOTS..LANDING_PAGES).step_by(WIDE_PAGES as usize).rev().collect(),
-            most_used: [0; 2],
+            demanded: [false; NARROW_SLOTS as usize],
+            in_demand: 0,
+            most_in_demand: [0; 2],
         }
     }
 
     /// A slot for so many pages, if there is one. `wanted`: somebody waits for them.
     pub(super) fn take(&mut self, pages: u32, wanted: bool) -> Option<u32> {
         let from = if pages > 1 || !(wanted || self.has_spare()) { &mut self.wide } else { &mut self.narrow };
-        let slot = from.pop();
-        self.most_used[1] = self.most_used[1].max(NARROW_SLOTS as usize - self.narrow.len());
-        slot
+        let slot = from.pop()?;
+        if wanted && !is_wide(slot) {
+            self.demanded[slot as usize] = true;
+            self.in_demand += 1;
+            self.most_in_demand[1] = self.most_in_demand[1].max(self.in_demand);
+        }
+        Some(slot)
     }
 
     /// The slot is free again.
     pub(super) fn put(&mut self, slot: u32) {
-        if is_wide(slot) { self.wide.push(slot) } else { self.narrow.push(slot) }
+        if is_wide(slot) {
+            self.wide.push(slot);
+            return;
+        }
+        self.narrow.push(slot);
+        self.in_demand -= usize::from(std::mem::take(&mut self.demanded[slot as usize]));
     }
 
-    /// The most slots of one page that were in use at a time, in this period and the one before.
-    pub(super) fn most_used(&self) -> usize {
-        self.most_used.into_iter().max().unwrap_or(0)
+    /// The most slots of one page that threads waited for at a time, in this period and the one before.
+    pub(super) fn most_in_demand(&self) -> usize {
+        self.most_in_demand.into_iter().max().unwrap_or(0)
     }
 
     /// Whether nothing is being read, nor waits in a slot.
@@ -59,7 +73,7 @@ impl FreeLanding {
 
     /// Another period begins.
     pub(super) fn begin_period(&mut self) {
-        self.most_used = [self.most_used[1], NARROW_SLOTS as usize - self.narrow.len()];
+        self.most_in_demand = [self.most_in_demand[1], self.in_demand];
     }
 
     /// Whether there are more slots of one page than demand may need.
@@ -101,12 +115,12 @@ mod tests {
     fn the_most_is_remembered_for_two_periods() {
         let mut free = FreeLanding::all();
         let taken: Vec<u32> = (0..5).filter_map(|_| free.take(1, true)).collect();
-        assert!(free.take(16, false).is_some());
+        assert!(free.take(16, false).is_some() && free.take(1, false).is_some());
         taken.into_iter().for_each(|slot| free.put(slot));
-        assert_eq!(free.most_used(), 5);
+        assert_eq!(free.most_in_demand(), 5);
         free.begin_period();
-        assert_eq!(free.most_used(), 5);
+        assert_eq!(free.most_in_demand(), 5);
         free.begin_period();
-        assert_eq!(free.most_used(), 0);
+        assert_eq!(free.most_in_demand(), 0);
     }
 }

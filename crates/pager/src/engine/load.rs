@@ -1,10 +1,10 @@
-//! From the store into place: reads, reading ahead, and what they bring.
+//! From the store into place: reads, and what they bring.
 
-use super::landing::{WIDE_PAGES, is_stale, is_wide};
-use super::{Engine, Load, Purpose, Stream};
+use super::landing::{is_stale, is_wide};
+use super::{Engine, Load, Purpose};
 use crate::platform::{Instant, PageIo};
 use crate::seal::Seal;
-use crate::slots::{SEGMENT_SLOTS, Slots};
+use crate::slots::Slots;
 use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
 use crate::table::{State, mark_of};
@@ -12,24 +12,13 @@ use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
 use std::ops::Range;
 
-/// How far ahead a scan is read, at most.
-const WINDOW_MAX: u32 = 16 * WIDE_PAGES;
 /// As soon as so many reads are queued for threads that wait they are handed to the drive, which then works
 /// while more are queued. To hand over fewer costs more than it gains, and so does this where so many threads
 /// wait at a time that the drive has always plenty to do.
 const HANDED_OVER: usize = 4;
 const PLENTY: usize = 20;
-/// Faults in a row, each where it was expected, that make a scan: where what is read ahead is used, and where
-/// it is not, as in programs whose objects lie across the borders of pages.
-const PROOF: u32 = 1;
-const LONG_PROOF: u32 = 8;
 /// Of so many pages the balance of use is remembered.
-const REMEMBERED: i32 = 2048;
-/// Of a walk in other steps that many are read ahead, at first and at most.
-const STRIDES: (u32, u32) = (4, 32);
-/// Compressed pages put in place ahead of a scan in one go: whoever waits for another page waits for these
-/// too.
-const EXPAND_MAX: u32 = 16;
+pub(super) const REMEMBERED: i32 = 2048;
 /// How often a page is read again before it is lost.
 pub(super) const READ_AGAIN: u8 = 3;
 
@@ -112,7 +101,7 @@ impl Engine {
             child: None,
             started: Instant::now(),
         });
-        if wanted && self.free_landing.most_used() < PLENTY {
+        if wanted && self.free_landing.most_in_demand() < PLENTY {
             // What the kernel refuses now it is given again at the end of the turn, where an error counts.
             let _ = self.io.submit_from(HANDED_OVER);
         }
@@ -160,105 +149,6 @@ impl Engine {
         self.free_landing.put(slot);
     }
 
-    /// A thread that goes through memory page by page, or in equal steps, has the next pages read before it
-    /// gets there. `scanned`: this one was read so, with its neighbours.
-    pub(super) fn read_ahead(&mut self, page: u32, thread: u32, scanned: bool) {
-        let stream = &mut self.streams[thread as usize % 64];
-        let step = page.wrapping_sub(stream.last).cast_signed();
-        let scans = stream.thread == thread && (stream.next..=stream.next + 1).contains(&page);
-        let strides = stream.thread == thread && !scans && !scanned && step == stream.step && step != 0;
-        let steps = if scans || strides { stream.steps.saturating_add(1) } else { 0 };
-        let proof = if self.read_in_vain > REMEMBERED / 2 { LONG_PROOF } else { PROOF };
-        // That two steps are equal happens by chance, too.
-        let proof = if strides { proof + 1 } else { proof };
-        let (least, most) = if strides { STRIDES } else { (WIDE_PAGES, WINDOW_MAX) };
-        let window = if steps >= proof { (stream.window * 2).clamp(least, most) } else { 0 };
-        *stream = Stream {
-            thread,
-            last: page,
-            step: if scanned { 0 } else { step },
-            next: page + 1,
-            window,
-            steps,
-        };
-        if window > 0 && strides {
-            self.read_in_steps(page, step, window);
-        } else if window > 0 {
-            let reached = self.read_from(page + 1, window);
-            // The next fault of this scan is at the first page that is not in place.
-            let next = (page + 1..reached).find(|&page| self.table.state(page) != State::Resident);
-            self.streams[thread as usize % 64].next = next.unwrap_or(reached);
-        }
-    }
-
-    /// Starts reads for the pages that the next `count` steps lead to. Only where there are slots that demand
-    /// will hardly need: a page that landed waits in its slot until it is wanted.
-    fn read_in_steps(&mut self, page: u32, step: i32, count: u32) {
-        let mut page = page;
-        for _ in 0..count {
-            let Some(next) = page.checked_add_signed(step).filter(|&next| next < self.table.len()) else {
-                return;
-            };
-            page = next;
-            if self.space.address(page).is_none() {
-                return;
-            }
-            let room = self.held() + 1 < self.limits.total && self.free_landing.has_spare();
-            if self.table.state(page) == State::Stored
-                && (!room || !self.start_load(page..page + 1, Purpose::Ahead))
-            {
-                return;
-            }
-        }
-    }
-
-    /// Starts reads for what of the next `window` pages is on the store. Returns where it ended.
-    fn read_from(&mut self, first: u32, window: u32) -> u32 {
-        let mut page = first;
-        let end = (first + window).min(self.table.len());
-        let (mut expanded, mut unmarked) = (0, first..first);
-        while page < end && self.space.address(page).is_some() {
-            if self.table.state(page) == State::Compressed {
-                if !unmarked.contains(&page) {
-                    unmarked = self.unmarked_from(page, end);
-                }
-                if expanded == EXPAND_MAX || !unmarked.contains(&page) || !self.expand_ahead(page) {
-                    break;
-                }
-                expanded += 1;
-            }
-            if self.table.state(page) != State::Stored {
-                page += 1;
-                continue;
-            }
-            let slot = self.table.slot(page);
-            let most = (end - page).min(WIDE_PAGES).min(SEGMENT_SLOTS - slot % SEGMENT_SLOTS);
-            let count = (1..most)
-                .take_while(|&ahead| {
-                    self.table.state(page + ahead) == State::Stored
-                        && self.table.slot(page + ahead) == slot + ahead
-                })
-                .count() as u32
-                + 1;
-            if self.held() + u64::from(count) >= self.limits.total
-                || !self.start_load(page..page + count, Purpose::Ahead)
-            {
-                break;
-            }
-            page += count;
-        }
-        page
-    }
-
-    /// Pages in a row where a page put in place does away with nothing.
-    fn unmarked_from(&self, page: u32, end: u32) -> Range<u32> {
-        let Some((address, pages)) = self.space.next_stretch(page..end, EXPAND_MAX) else {
-            return page..page;
-        };
-        let marked = self.page_map.marked(address, pages.len()).unwrap_or(u64::MAX);
-        pages.start..pages.end.min(pages.start + marked.trailing_zeros())
-    }
-
     /// A read is over.
     pub(super) fn landed(&mut self, slot: u32, result: i32) {
         let Some(load) = &mut self.loads[slot as usize] else {
@@ -298,6 +188,9 @@ impl Engine {
     /// Puts what was read in place, after a look whether it is what was written.
     fn install(&mut self, slot: u32) {
         let Some(load) = self.loads[slot as usize].take() else { return };
+        if load.purpose == Purpose::Ahead {
+            self.tier.note_read_ahead(load.pages.len() as u32, load.started.elapsed());
+        }
         let (mut run, mut lost) = (load.pages.start..load.pages.start, Vec::new());
         for page in load.pages.clone() {
             let still = self.table.state(page) == State::Loading && self.table.place(page) == Some(slot);

@@ -1,6 +1,7 @@
 //! How much DRAM the compressed tier may have: a page of it keeps several others off the drive, but is one
 //! page less in place. Which is worth more shows in how soon pages come back, and in what a fault takes that
-//! is answered by the tier, by the drive and by making room.
+//! is answered by the tier, by the drive and by making room. And all of it has to be worth the time in which
+//! pages are compressed: a walk that is read ahead of hardly waits for the drive anyway.
 
 use super::Limits;
 use crate::platform::Instant;
@@ -9,9 +10,14 @@ use std::time::Duration;
 
 /// How often it is thought over.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Of a tier that is as small as can be, one page in so many is put there: enough to see whether more would
-/// pay.
+/// Into a tier that is as small as can be, or full of pages that hardly ever come back, go those of one block
+/// in so many: enough to see whether more would pay. Single pages would leave holes in what lies in a row on
+/// the store.
 const SAMPLE: u32 = 8;
+/// Hardly ever: less than one for so many that were compressed.
+const RARELY: u64 = 16;
+/// So many periods in a row in which it was not worth the time to compress make it as small as can be.
+const POOR_MAX: u32 = 2;
 /// Fewer faults in a period say nothing.
 const FAULTS_MIN: u64 = 50;
 /// After so many periods in which a small tier was not worth more it is closed, each time for longer.
@@ -33,6 +39,14 @@ struct Seen {
     reading: Duration,
     room: Duration,
     evicted: u64,
+    /// Pages that were to be compressed, and how long that took.
+    tried: u64,
+    compressing: Duration,
+    /// Pages that came out of the tier for a thread that waited, or ahead of one.
+    expands: u64,
+    expanded_ahead: u64,
+    /// Those that were read ahead, and used.
+    read_ahead: u64,
 }
 
 /// The share of the tier, and what speaks for another.
@@ -43,8 +57,13 @@ pub(super) struct Tier {
     share: Option<u64>,
     /// What counts as coming back soon: the step by which the share changes.
     step: u64,
-    /// Pages not to be put into a small tier before the next.
+    /// The block that was evicted last, and how many are to pass before the next, where few are put there.
+    block: u32,
     pass_over: u32,
+    /// It is full, and its pages hardly ever come back.
+    stagnates: bool,
+    /// Periods in a row that it was not worth the time.
+    poor: u32,
     since: Instant,
     seen: Seen,
     /// Periods in a row that it was small.
@@ -54,6 +73,8 @@ pub(super) struct Tier {
     /// Running means, in nanoseconds.
     expand_ns: u64,
     load_ns: u64,
+    /// What was waited for a page that was read ahead.
+    ahead_ns: f64,
     /// What room for a page took when enough pages were evicted to tell.
     room_ns: f64,
 }
@@ -65,7 +86,10 @@ impl Tier {
             takes_all,
             share: None,
             step: 0,
+            block: 0,
             pass_over: 0,
+            stagnates: false,
+            poor: 0,
             since: Instant::now(),
             seen: Seen::default(),
             small: 0,
@@ -73,6 +97,7 @@ impl Tier {
             pause: PAUSE,
             expand_ns: 10_000,
             load_ns: 100_000,
+            ahead_ns: 1000.0,
             room_ns: 0.0,
         }
     }
@@ -92,6 +117,22 @@ impl Tier {
         self.seen.evicted += u64::from(pages);
     }
 
+    /// Some pages were compressed since then.
+    pub(super) fn note_compressed(&mut self, pages: u32, since: Instant) {
+        self.seen.tried += u64::from(pages);
+        self.seen.compressing += since.elapsed();
+    }
+
+    pub(super) fn note_expanded_ahead(&mut self) {
+        self.seen.expanded_ahead += 1;
+    }
+
+    /// Pages that were read ahead are used, after a thread waited so long for them.
+    pub(super) fn note_read_ahead(&mut self, pages: u32, waited: Duration) {
+        self.seen.read_ahead += u64::from(pages);
+        self.ahead_ns = (self.ahead_ns * 31.0 + waited.as_nanos() as f64 / f64::from(pages)) / 32.0;
+    }
+
     pub(super) fn note_load(&mut self, took_ns: u64) {
         self.seen.loads += 1;
         self.load_ns = (self.load_ns * 31 + took_ns) / 32;
@@ -104,24 +145,24 @@ impl Tier {
         } else {
             self.seen.late += 1;
         }
+        self.seen.expands += 1;
         self.expand_ns = (self.expand_ns * 31 + took.as_nanos() as u64) / 32;
     }
 
+    /// Not exactly one step, which changes with what else has to be held.
     fn is_small(&self) -> bool {
-        self.share.is_some_and(|share| share <= self.step)
+        self.share.is_some_and(|share| share <= self.step + self.step / 4)
     }
 
-    /// Whether to put a page there that was just evicted.
-    pub(super) fn wants_another(&mut self) -> bool {
-        let next = if self.is_small() { SAMPLE - 1 } else { 0 };
-        match self.pass_over.min(next) {
-            0 => self.pass_over = next,
-            rest => {
-                self.pass_over = rest - 1;
-                return false;
-            }
+    /// Whether to put a page of this block there that was just evicted.
+    pub(super) fn wants(&mut self, block: u32) -> bool {
+        if !self.is_small() && !self.stagnates {
+            return true;
         }
-        true
+        if std::mem::replace(&mut self.block, block) != block {
+            self.pass_over = self.pass_over.checked_sub(1).unwrap_or(SAMPLE - 1);
+        }
+        self.pass_over == 0
     }
 
     /// The pages it may have now.
@@ -131,6 +172,9 @@ impl Tier {
         if passed >= PERIOD {
             self.since = Instant::now();
             let seen = std::mem::take(&mut self.seen);
+            let is_full = pool.pages() + self.step > self.share.unwrap_or(limits.compressed);
+            let came_back = seen.expands + seen.expanded_ahead;
+            self.stagnates = is_full && came_back * RARELY < seen.tried && !self.takes_all;
             match self.closed_until {
                 Some(until) if self.since < until => {}
                 Some(_) => (self.closed_until, self.share) = (None, Some(self.step)),
@@ -142,8 +186,20 @@ impl Tier {
 
     fn think_over(&mut self, seen: &Seen, pool: &Pool, limits: &Limits) {
         let (pages, live) = (pool.pages(), pool.live());
-        if self.takes_all || pages == 0 || seen.soon + seen.late + seen.loads < FAULTS_MIN {
+        let returns = seen.soon + seen.late + seen.loads + seen.expanded_ahead + seen.read_ahead;
+        if self.takes_all || pages == 0 || returns < FAULTS_MIN {
             return;
+        }
+        // A thread waits as long as a read takes; but what is done for others meanwhile is not lost.
+        let reading_ns = seen.reading.as_nanos() as f64 / seen.loads as f64;
+        let load_ns = if seen.loads > 0 { reading_ns.min(self.load_ns as f64) } else { self.load_ns as f64 };
+        let saved_ns = (load_ns - self.expand_ns as f64).max(0.0);
+        // All of it together. One that is small holds too few pages to tell.
+        let won_ns = seen.expands as f64 * saved_ns + seen.expanded_ahead as f64 * self.ahead_ns;
+        let pays = self.is_small() || won_ns * 2.0 >= seen.compressing.as_nanos() as f64;
+        self.poor = if pays { 0 } else { self.poor + 1 };
+        if self.poor >= POOR_MAX {
+            self.share = Some(self.step);
         }
         // While it gets smaller, what is measured is that: it would end as small as can be, whatever pays.
         if self.share.is_some_and(|share| pages > share + self.step) {
@@ -155,10 +211,6 @@ impl Tier {
             self.room_ns = seen.room.as_nanos() as f64 / seen.evicted as f64;
         }
         let smaller = seen.soon as f64 * (self.expand_ns as f64 + 2.0 * self.room_ns);
-        // A thread waits as long as a read takes; but what is done for others meanwhile is not lost.
-        let reading_ns = seen.reading.as_nanos() as f64 / seen.loads.max(1) as f64;
-        let load_ns = reading_ns.min(self.load_ns as f64);
-        let saved_ns = (load_ns - self.expand_ns as f64).max(0.0);
         // Of the pages that one more of the tier holds, one is no longer in place.
         let won = 1.0 - (pages as f64 / live.max(1) as f64).min(1.0);
         let fewer_loads = seen.late as f64 * won * self.step as f64 / pages as f64;
@@ -166,11 +218,11 @@ impl Tier {
         let is_enough = fewer_loads > seen.loads as f64;
         let larger = saved_ns * fewer_loads.min(seen.loads as f64);
         let now = self.share.unwrap_or(limits.compressed).min(pages.max(self.step));
-        if larger > smaller * 1.5 {
+        if larger > smaller * 1.5 && pays {
             self.share = Some((pages + 2 * self.step).min(limits.compressed));
             (self.small, self.pause) = (0, PAUSE);
         } else if self.is_small() {
-            self.note_small();
+            self.note_small(seen.expands == 0);
         } else if smaller >= larger * 2.0 {
             // Not sooner: to get smaller is dear, as all that it gives up is written.
             let less = if is_enough { self.step } else { self.step.max(now / 4) };
@@ -178,9 +230,10 @@ impl Tier {
         }
     }
 
-    /// It is as small as can be, and not worth more. Even that costs something.
-    fn note_small(&mut self) {
-        self.small += 1;
+    /// It is as small as can be, and not worth more. Even that costs something, and for nothing where nobody
+    /// comes for its pages.
+    fn note_small(&mut self, in_vain: bool) {
+        self.small += if in_vain { 4 } else { 1 };
         if self.small >= SMALL_MAX {
             self.small = 0;
             self.share = Some(0);
@@ -317,6 +370,50 @@ mod tests {
     fn where_hardly_anything_is_read_it_gets_smaller_slowly() {
         let share = Run::new(false).after(5, Each { loads: 0, ..EACH });
         assert!((1500..2000).contains(&share), "{share}");
+    }
+
+    /// The share after some periods in which so many pages were compressed, 10 us each, and others came out of
+    /// the tier, some ahead of a walk.
+    fn share(run: &mut Run, periods: u32, tried: u32, expands: u32, ahead: u32) -> u64 {
+        let mut period = || {
+            let began = Instant::now();
+            kernel(|kernel| kernel.time += tried * 10 * MICROSECOND);
+            run.tier.note_compressed(tried, began);
+            kernel(|kernel| kernel.time += PERIOD.saturating_sub(tried * 10 * MICROSECOND));
+            (0..expands).for_each(|_| run.tier.note_expand(10_000, MICROSECOND));
+            (0..ahead).for_each(|_| run.tier.note_expanded_ahead());
+            run.tier.share(&run.pool, &LIMITS)
+        };
+        (0..periods).map(|_| period()).last().unwrap_or(0)
+    }
+
+    #[test]
+    fn a_tier_that_is_not_worth_the_time_is_made_small_in_two_periods() {
+        let shares = |run: &mut Run, expands, ahead| {
+            assert!(share(run, 1, 4000, expands, ahead) >= 1500, "one period is not enough");
+            share(run, 1, 4000, expands, ahead)
+        };
+        assert_eq!(shares(&mut Run::new(false), 0, 1000), 100, "for a walk alone");
+        assert_eq!(shares(&mut Run::new(true), 0, 1000), 2000, "unless it takes all it may");
+        assert!(shares(&mut Run::new(false), 1000, 0) >= 1500, "who waits gains 99 us a page");
+        let mut run = Run::new(false);
+        (0..100).for_each(|_| run.tier.note_read_ahead(16, Duration::from_millis(1)));
+        assert!(shares(&mut run, 0, 1000) >= 1500, "so does a walk where the drive is slow");
+    }
+
+    #[test]
+    fn into_a_full_tier_whose_pages_do_not_come_back_few_blocks_are_put() {
+        let mut run = Run::new(false);
+        assert!((0..64).all(|block| run.tier.wants(block)));
+        share(&mut run, 2, 4000, 0, 0);
+        let wanted: Vec<_> = (0..64 * 64).filter(|page| run.tier.wants(page / 64)).collect();
+        assert_eq!(wanted.len(), 64 * 64 / SAMPLE as usize);
+        assert!(
+            wanted.chunks(64).all(|block| block[0] % 64 == 0 && block[63] == block[0] + 63),
+            "whole ones"
+        );
+        share(&mut run, 1, 500, 40, 0);
+        assert!((0..64).all(|block| run.tier.wants(block)), "they come back again");
     }
 
     #[test]

@@ -144,11 +144,21 @@ fn linear_passes_reach_every_page_once() {
 }
 
 #[test]
+fn several_walks_go_in_turn_and_reach_every_page() {
+    assert_eq!(draws("walks:2", 8, 9), [0, 7, 1, 6, 2, 5, 3, 4, 0]);
+    assert_eq!(draws("walks:3", 7, 9), [0, 3, 4, 1, 2, 5, 0, 3, 6]);
+    assert_eq!(draws("walks:9", 2, 4), [0, 1, 0, 1], "no more of them than pages");
+    let whole: HashSet<u64> = draws("walks", 1001, 4 * 251).into_iter().collect();
+    assert_eq!(whole.len(), 1001);
+}
+
+#[test]
 fn names_are_read_back_or_refused() {
     for name in [
         "uniform",
         "linear",
         "linear:8",
+        "walks:4",
         "normal:64",
         "normal-ih",
         "zipf:0.99",
@@ -164,6 +174,8 @@ fn names_are_read_back_or_refused() {
         "uniform:3",
         "linear:0",
         "linear:x",
+        "walks:0",
+        "walks:1025",
         "normal",
         "zipf:-1",
         "zipf:nan",
@@ -177,8 +189,8 @@ fn names_are_read_back_or_refused() {
 
 proptest! {
     #[test]
-    fn pages_stay_inside_any_set(pages in 1u64..(1 << 40), seed: u64, index in 0usize..9) {
-        let name = ["uniform", "linear:7", "normal:9", "normal-ih", "pareto", "zipf", "zipf:3", "hot-cold", "scan+skew"]
+    fn pages_stay_inside_any_set(pages in 1u64..(1 << 40), seed: u64, index in 0usize..10) {
+        let name = ["uniform", "linear:7", "walks:7", "normal:9", "normal-ih", "pareto", "zipf", "zipf:3", "hot-cold", "scan+skew"]
             [index];
         let mut sequence = Pages::new(name.parse().unwrap(), pages, 1, 3);
         let mut rng = Rng::new(seed);

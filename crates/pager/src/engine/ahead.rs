@@ -1,0 +1,128 @@
+//! Reading ahead of threads that walk through memory: what is on the store is read, what is compressed is put
+//! in place.
+
+use super::landing::WIDE_PAGES;
+use super::load::REMEMBERED;
+use super::walks::Way;
+use super::{Engine, Purpose};
+use crate::slots::SEGMENT_SLOTS;
+use crate::space::BLOCK_PAGES;
+use crate::table::State;
+use std::ops::Range;
+
+/// Compressed pages put in place ahead of a walk in one go: whoever waits for another page waits for these
+/// too.
+const EXPAND_MAX: u32 = 16;
+/// So many pages that are in place are passed over to tell where a walk faults next.
+const PASSED_MAX: u32 = 512;
+
+impl Engine {
+    /// A thread that goes through memory page by page, or in equal steps, has the next pages read before it
+    /// gets there. `scanned`: this one was read so, with its neighbours. True when it was on the way of one.
+    pub(super) fn read_ahead(&mut self, page: u32, thread: u32, scanned: bool) -> bool {
+        let patient = self.read_in_vain > REMEMBERED / 2;
+        let Some(ahead) = self.walks.note(thread, page, scanned, patient) else { return false };
+        if let Way::Steps(_) = ahead.way {
+            self.read_in_steps(page, ahead.way, ahead.count);
+            return true;
+        }
+        self.read_along(page, ahead.way, ahead.count);
+        // Its next fault is at the first page that is neither in place nor comes with one that is waited for.
+        let pages = std::iter::successors(ahead.way.next(page), |&page| ahead.way.next(page));
+        let mut away = pages.take(PASSED_MAX as usize).skip_while(|&page| self.comes_by_itself(page));
+        if let Some(next) = away.next() {
+            self.walks.expect(&ahead, next);
+        }
+        true
+    }
+
+    fn comes_by_itself(&self, page: u32) -> bool {
+        let state = if page < self.table.len() { self.table.state(page) } else { State::Empty };
+        let load = || self.loads[self.table.place(page)? as usize].as_ref();
+        state == State::Resident || state == State::Loading && load().is_some_and(|load| load.wanted)
+    }
+
+    /// Starts reads for the pages that the next `count` steps lead to. Only where there are slots that demand
+    /// will hardly need: a page that landed waits in its slot until it is wanted.
+    fn read_in_steps(&mut self, page: u32, way: Way, count: u32) {
+        let mut page = page;
+        for _ in 0..count {
+            let Some(next) = way.next(page).filter(|&next| self.is_known(next)) else { return };
+            page = next;
+            let room = self.held() + 1 < self.limits.total && self.free_landing.has_spare();
+            if self.table.state(page) == State::Stored
+                && (!room || !self.start_load(page..page + 1, Purpose::Ahead))
+            {
+                return;
+            }
+        }
+    }
+
+    /// Starts reads for what of the next `count` pages upwards or downwards is on the store, as far as there
+    /// is room.
+    fn read_along(&mut self, page: u32, way: Way, count: u32) {
+        let (mut page, mut left, mut expanded, mut unmarked) = (page, count, 0, 0..0);
+        while left > 0
+            && let Some(next) = way.next(page).filter(|&next| self.is_known(next))
+        {
+            let mut pages = next..next + 1;
+            if self.table.state(next) == State::Compressed {
+                if !unmarked.contains(&next) {
+                    unmarked = self.unmarked_around(next);
+                }
+                if expanded == EXPAND_MAX || !unmarked.contains(&next) || !self.expand_ahead(next) {
+                    return;
+                }
+                expanded += 1;
+            } else if self.table.state(next) == State::Stored {
+                pages = self.neighbours(next, way);
+                let has_room = self.held() + (pages.len() as u64) < self.limits.total;
+                if !has_room || !self.start_load(pages.clone(), Purpose::Ahead) {
+                    return;
+                }
+            }
+            left = left.saturating_sub(pages.len() as u32);
+            page = if way == Way::Up { pages.end - 1 } else { pages.start };
+        }
+    }
+
+    fn is_known(&self, page: u32) -> bool {
+        page < self.table.len() && self.space.address(page).is_some()
+    }
+
+    /// The page and those behind it that one read can bring: on the store, and there in a row too.
+    fn neighbours(&self, page: u32, way: Way) -> Range<u32> {
+        let slot = self.table.slot(page);
+        let follows = |other: u32, its_slot: u32| {
+            self.is_known(other)
+                && self.table.state(other) == State::Stored
+                && self.table.slot(other) == its_slot
+        };
+        if way == Way::Up {
+            let most = WIDE_PAGES.min(SEGMENT_SLOTS - slot % SEGMENT_SLOTS);
+            let more = (1..most).take_while(|&ahead| follows(page + ahead, slot + ahead)).count();
+            page..page + 1 + more as u32
+        } else {
+            let most = WIDE_PAGES.min(slot % SEGMENT_SLOTS + 1).min(page + 1);
+            let more = (1..most).take_while(|&ahead| follows(page - ahead, slot - ahead)).count();
+            page - more as u32..page + 1
+        }
+    }
+
+    /// Pages in a row where a page put in place does away with nothing, this one among them; none if it is
+    /// not.
+    fn unmarked_around(&self, page: u32) -> Range<u32> {
+        let first = page / EXPAND_MAX * EXPAND_MAX;
+        let Some((address, pages)) = self.space.next_stretch(first..first + EXPAND_MAX, BLOCK_PAGES) else {
+            return page..page;
+        };
+        if !pages.contains(&page) {
+            return page..page;
+        }
+        let marked = self.page_map.marked(address, pages.len()).unwrap_or(u64::MAX);
+        let is_free = |page: &u32| marked >> (page - pages.start) & 1 == 0;
+        let before = (pages.start..page).rev().take_while(is_free).count() as u32;
+        let from_here = (page..pages.end).take_while(is_free).count() as u32;
+        if from_here == 0 { page..page } else { page - before..page + from_here }
+    }
+}

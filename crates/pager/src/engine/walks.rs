@@ -1,0 +1,290 @@
+//! The walks of threads through memory, as their faults show them: page by page upwards or downwards, or in
+//! other equal steps. A thread may be on several at a time: who copies or merges is, and who sorts from both
+//! ends.
+
+use super::landing::{LANDING_PAGES, NARROW_SLOTS, WIDE_PAGES};
+
+/// Threads that are told apart, and walks of each that are remembered.
+const THREADS: usize = 64;
+const WALKS: usize = 8;
+/// How far ahead of a walk page by page is read, at most. All walks share what can be on its way at a time:
+/// one that took more than its share would keep it, as it is the first to see what it gives back.
+const WINDOW_MAX: u32 = 16 * WIDE_PAGES;
+const SHARED: u32 = LANDING_PAGES - NARROW_SLOTS;
+/// Faults in a row, each where it was expected, that make a walk: where what is read ahead is used, and where
+/// it is not, as in programs whose objects lie across the borders of pages.
+const PROOF: u32 = 1;
+const LONG_PROOF: u32 = 8;
+/// Of a walk in other steps that many are read ahead, at first and at most.
+const STEPS_AHEAD: (u32, u32) = (4, 32);
+/// A walk that was not gone on with for so many faults of its set gives its place to others, and one that is
+/// not among so many that were read ahead of last its share.
+const PLACE_KEPT: u32 = 256;
+const SHARE_KEPT: usize = 32;
+
+/// Which way a walk goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Up,
+    Down,
+    Steps(i32),
+}
+
+impl Way {
+    /// The page that comes after `page`, if there can be one.
+    pub(super) fn next(self, page: u32) -> Option<u32> {
+        page.checked_add_signed(match self {
+            Self::Up => 1,
+            Self::Down => -1,
+            Self::Steps(step) => step,
+        })
+    }
+}
+
+/// What is worth reading ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ahead {
+    pub(super) way: Way,
+    /// So many pages, or steps.
+    pub(super) count: u32,
+    place: (usize, usize),
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Walk {
+    thread: u32,
+    /// Where it faulted last.
+    last: u32,
+    /// Not known as long as there was one fault.
+    way: Option<Way>,
+    /// Where it faults next, of one that goes page by page.
+    next: u32,
+    /// What was read ahead last.
+    window: u32,
+    /// Faults in a row that were where they were expected.
+    faults: u32,
+    /// The fault of its set that it went on with.
+    at: u32,
+}
+
+impl Walk {
+    /// Which way it goes if its next fault is at `page`.
+    fn goes_on(&self, page: u32) -> Option<Way> {
+        let goes_up = |from: u32| (from..=from.saturating_add(1)).contains(&page);
+        let goes_down = |from: u32| (from.saturating_sub(1)..=from).contains(&page);
+        match self.way {
+            Some(Way::Up) => goes_up(self.next).then_some(Way::Up),
+            Some(Way::Down) => goes_down(self.next).then_some(Way::Down),
+            _ if self.faults == 0 && goes_up(self.last.saturating_add(1)) => Some(Way::Up),
+            _ if self.faults == 0 && self.last > 0 && goes_down(self.last - 1) => Some(Way::Down),
+            way => way.filter(|way| way.next(self.last) == Some(page)),
+        }
+    }
+}
+
+/// The walks of one set of threads.
+#[derive(Debug, Clone, Copy, Default)]
+struct Set {
+    walks: [Walk; WALKS],
+    faults: u32,
+}
+
+impl Set {
+    /// Where a new walk is put: in place of the one that is longest ago, of those that lead nowhere if there
+    /// is any.
+    fn place(&self) -> usize {
+        let age = |walk: &Walk| self.faults.wrapping_sub(walk.at);
+        let worth = |&index: &usize| {
+            let walk = &self.walks[index];
+            (walk.window > 0 && age(walk) <= PLACE_KEPT, u32::MAX - age(walk))
+        };
+        (0..WALKS).min_by_key(worth).unwrap_or(0)
+    }
+
+    /// The walk that a thread's fault at `page` goes on with, and which way. `steps`: other ways than page by
+    /// page count too. Without one, the way from the thread's nearest fault to this.
+    fn find(&self, thread: u32, page: u32, steps: bool) -> Result<(usize, Way), Option<Way>> {
+        let (mut found, mut nearest) = (None, 0_i32);
+        for (index, walk) in self.walks.iter().enumerate() {
+            if walk.thread != thread || walk.at == 0 {
+                continue;
+            }
+            match walk.goes_on(page) {
+                Some(Way::Steps(_)) if !steps => {}
+                Some(way @ Way::Steps(_)) => found = found.or(Some((index, way))),
+                Some(way) => return Ok((index, way)),
+                None => {}
+            }
+            let step = page.wrapping_sub(walk.last).cast_signed();
+            if step != 0 && (nearest == 0 || step.unsigned_abs() < nearest.unsigned_abs()) {
+                nearest = step;
+            }
+        }
+        found.ok_or((steps && nearest != 0).then_some(Way::Steps(nearest)))
+    }
+}
+
+/// The walks of all threads.
+#[derive(Debug)]
+pub(super) struct Walks {
+    sets: Box<[Set; THREADS]>,
+    /// Those that were read ahead of last.
+    lately: [usize; SHARE_KEPT],
+    turn: usize,
+}
+
+impl Walks {
+    pub(super) fn none() -> Self {
+        Self { sets: Box::new([Set::default(); THREADS]), lately: [0; SHARE_KEPT], turn: 0 }
+    }
+
+    /// A thread faulted. Says what to read ahead of it. `scanned`: this page was read ahead with its
+    /// neighbours, so the thread did not get here by steps. `patient`: what was read ahead is hardly used.
+    pub(super) fn note(&mut self, thread: u32, page: u32, scanned: bool, patient: bool) -> Option<Ahead> {
+        let number = thread as usize % THREADS;
+        let set = &mut self.sets[number];
+        set.faults = set.faults.wrapping_add(1).max(1);
+        let (index, way) = match set.find(thread, page, !scanned) {
+            Ok(found) => found,
+            Err(way) => {
+                let walk = Walk { thread, last: page, way, at: set.faults, ..Walk::default() };
+                set.walks[set.place()] = walk;
+                return None;
+            }
+        };
+        // That two steps are equal happens by chance, too, and so it does that one of many places is met.
+        let is_chance = matches!(way, Way::Steps(_)) || set.walks[index].at.wrapping_add(1) != set.faults;
+        let proof = if patient { LONG_PROOF } else { PROOF } + u32::from(is_chance);
+        let walk = &mut set.walks[index];
+        walk.faults = walk.faults.saturating_add(1);
+        let is_proven = walk.faults >= proof;
+        (walk.last, walk.way, walk.at) = (page, Some(way), set.faults);
+        walk.next = way.next(page).unwrap_or(page);
+        if !is_proven {
+            walk.window = 0;
+            return None;
+        }
+        self.lately[self.turn] = number * WALKS + index;
+        self.turn = (self.turn + 1) % SHARE_KEPT;
+        let (least, most) = match way {
+            Way::Steps(_) => STEPS_AHEAD,
+            _ => (WIDE_PAGES, self.share()),
+        };
+        let walk = &mut self.sets[number].walks[index];
+        walk.window = (walk.window * 2).clamp(least, most);
+        Some(Ahead { way, count: walk.window, place: (number, index) })
+    }
+
+    /// How far ahead of each walk page by page may be read.
+    fn share(&self) -> u32 {
+        let mut seen = [0_u64; THREADS * WALKS / 64];
+        self.lately.iter().for_each(|walk| seen[walk / 64] |= 1 << (walk % 64));
+        let walks = seen.iter().map(|bits| bits.count_ones()).sum::<u32>();
+        (SHARED / walks.max(1) / WIDE_PAGES * WIDE_PAGES).clamp(WIDE_PAGES, WINDOW_MAX)
+    }
+
+    /// What was read ahead is on its way, or in place: the next fault of that walk will be here.
+    pub(super) fn expect(&mut self, ahead: &Ahead, next: u32) {
+        let (number, index) = ahead.place;
+        self.sets[number].walks[index].next = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overdrive_base::rng::Rng;
+
+    /// What is said to be worth reading ahead, fault by fault, of one thread.
+    fn told(walks: &mut Walks, faults: impl IntoIterator<Item = u32>) -> Vec<Option<(Way, u32)>> {
+        let ahead = faults.into_iter().map(|page| walks.note(7, page, false, false));
+        ahead.map(|ahead| ahead.map(|ahead| (ahead.way, ahead.count))).collect()
+    }
+
+    #[test]
+    fn the_second_fault_in_a_row_makes_a_walk_up_or_down() {
+        let up = told(&mut Walks::none(), [100, 101, 102, 104, 106]);
+        assert_eq!(up[..3], [None, Some((Way::Up, 16)), Some((Way::Up, 32))]);
+        assert_eq!(
+            (up[3], up[4]),
+            (Some((Way::Up, 64)), Some((Way::Up, 128))),
+            "one page may be there already"
+        );
+        let down = told(&mut Walks::none(), [100, 99, 98, 2]);
+        assert_eq!(down, [None, Some((Way::Down, 16)), Some((Way::Down, 32)), None]);
+        let to_the_first = told(&mut Walks::none(), [1, 0, 0]);
+        assert_eq!(to_the_first[1], Some((Way::Down, 16)));
+    }
+
+    #[test]
+    fn equal_steps_are_believed_when_they_come_again() {
+        let told = told(&mut Walks::none(), [100, 107, 114, 121, 128, 700]);
+        let by_seven = |count| Some((Way::Steps(7), count));
+        assert_eq!(told, [None, None, None, by_seven(4), by_seven(8), None]);
+    }
+
+    #[test]
+    fn a_thread_may_be_on_several_walks_at_a_time() {
+        let mut walks = Walks::none();
+        let ways = [Way::Up, Way::Down, Way::Up, Way::Steps(9), Way::Up, Way::Steps(-5)];
+        let mut pages: Vec<u32> = (1..=ways.len() as u32).map(|walk| walk * walk * 1000).collect();
+        for round in 0..6 {
+            for (way, page) in ways.iter().zip(&mut pages) {
+                let ahead = walks.note(7, *page, false, false);
+                let is_proven = round >= if matches!(way, Way::Steps(_)) { 3 } else { 2 };
+                assert_eq!(ahead.map(|ahead| ahead.way), is_proven.then_some(*way), "round {round}");
+                *page = way.next(*page).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_walk_is_not_forgotten_between_faults_at_random() {
+        let (mut walks, mut rng) = (Walks::none(), Rng::new(1));
+        told(&mut walks, 1000..1003);
+        for page in 1003..1100 {
+            assert!(walks.note(7, page, false, false).is_some(), "{page}");
+            told(&mut walks, (0..10).map(|_| (1 << 20) + rng.below(1 << 20) as u32));
+        }
+    }
+
+    #[test]
+    fn walks_that_are_over_give_their_places_to_others() {
+        let mut walks = Walks::none();
+        for walk in 0..3 * WALKS as u32 {
+            assert!(told(&mut walks, walk * 1000..walk * 1000 + 3).last().unwrap().is_some(), "{walk}");
+        }
+        told(&mut walks, (0..PLACE_KEPT).map(|page| (1 << 20) + page * page * 7 % 65_536));
+        let two = (0..4).flat_map(|ahead| [500_000 + ahead, 600_000 + ahead]);
+        assert!(told(&mut walks, two)[4..].iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn all_walks_share_what_can_be_on_its_way() {
+        let mut walks = Walks::none();
+        let mut windows = |threads: u32| {
+            let pages =
+                (0..40).flat_map(|page| (0..threads).map(move |thread| (thread, thread * 4096 + page)));
+            let noted = pages.map(|(thread, page)| walks.note(thread, page, false, false));
+            noted.map(|ahead| ahead.map_or(0, |ahead| ahead.count)).last().unwrap()
+        };
+        assert_eq!([windows(1), windows(4), windows(28)], [256, 112, 16]);
+    }
+
+    #[test]
+    fn where_what_is_read_ahead_is_not_used_more_faults_in_a_row_are_wanted() {
+        let mut walks = Walks::none();
+        let told: Vec<_> = (0..10).map(|page| walks.note(7, page, false, true).is_some()).collect();
+        assert_eq!(told.iter().position(|&told| told), Some(LONG_PROOF as usize));
+    }
+
+    #[test]
+    fn threads_are_not_mixed_up() {
+        let mut walks = Walks::none();
+        let pages = (100..120).map(|page| walks.note(page % 2 * THREADS as u32, page, false, false));
+        assert!(pages.flatten().all(|ahead| ahead.way == Way::Up));
+        let mut walks = Walks::none();
+        let far = [(1, 100), (1 + THREADS as u32, 101), (2, 101)];
+        assert!(far.into_iter().all(|(thread, page)| walks.note(thread, page, false, false).is_none()));
+    }
+}
