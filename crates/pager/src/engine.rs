@@ -274,6 +274,7 @@ pub struct Engine {
     runs: Vec<Run>,
     free_runs: Vec<u32>,
     walks: walks::Walks,
+    walked: walks::Walked,
     /// Pages read ahead and given up, less those that were used.
     read_in_vain: i32,
     idle: Option<rest::Idle>,
@@ -354,6 +355,7 @@ impl Engine {
             runs: (0..WRITES).map(|_| Run::default()).collect(),
             free_runs: (0..WRITES).collect(),
             walks: walks::Walks::none(),
+            walked: walks::Walked::default(),
             read_in_vain: 0,
             idle: None,
             changes: changes::Changes::default(),

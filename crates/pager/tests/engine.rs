@@ -330,6 +330,31 @@ fn walks_in_equal_steps_are_read_ahead_in_both_directions() {
 }
 
 #[test]
+fn memory_of_which_half_is_changed_by_each_walk_stays_in_rows_on_the_store() {
+    let name = "memory_of_which_half_is_changed_by_each_walk_stays_in_rows_on_the_store";
+    under_an_engine(name, 512 * MIB, Compress::Off, None, |region, stats| {
+        fill(region);
+        let (mut rng, mut versions) = (Rng::new(9), vec![0; PAGES]);
+        let mut before = [0; 2];
+        for pass in 0..8 {
+            if pass == 6 {
+                before = [Stat::Faults, Stat::ReadAheadUsed].map(|stat| stats.get(stat));
+            }
+            for (page, version) in versions.iter_mut().enumerate() {
+                check(region, page, *version);
+                if rng.below(2) == 0 {
+                    *version += 1;
+                    region.write(page, 0, content(page, *version));
+                }
+            }
+        }
+        let after = [Stat::Faults, Stat::ReadAheadUsed].map(|stat| stats.get(stat));
+        let [faults, used] = [after[0] - before[0], after[1] - before[1]];
+        assert!(used > 4 * faults, "{used} pages read ahead for {faults} faults");
+    });
+}
+
+#[test]
 fn who_is_written_to_in_place_is_seen() {
     const NAME: &str = "who_is_written_to_in_place_is_seen";
     const HOT: usize = 2048;

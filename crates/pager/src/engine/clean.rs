@@ -84,7 +84,7 @@ impl Engine {
     }
 
     /// Pages wait to be written, and no segment has room.
-    fn has_nowhere_to_write(&self) -> bool {
+    pub(super) fn has_nowhere_to_write(&self) -> bool {
         !self.dirty.is_empty() && self.slots.room_for_run() == 0
     }
 

@@ -30,6 +30,8 @@ const STUCK_MAX: u32 = 8;
 const FRESH: Duration = Duration::from_micros(500);
 /// So many blocks are remembered for that.
 pub(super) const FRESH_BLOCKS: usize = 16;
+/// Unchanged pages in a row on the store that are fewer are written again beside changed ones.
+const SHORT_ROW: usize = 4;
 /// Blocks in a row of which nothing moved before eviction pauses.
 const UNMOVABLE_IN_A_ROW: u32 = 32;
 
@@ -239,6 +241,7 @@ impl Engine {
         let went = pages_where(BLOCK_PAGES, |bit| {
             pages >> bit & 1 == 1 && self.table.state(first + bit) != State::Resident
         });
+        self.walked.clear(leaving.block);
         self.queues.evicted(leaving.block, went, unchanged.min(went.count_ones()), self.limits.total);
         self.stats.add(Stat::Evicted, u64::from(moved));
         self.tier.note_evicted(moved);
@@ -349,7 +352,8 @@ impl Engine {
         });
         // That costs as much as two pages take otherwise, and mostly all came.
         let stayed = if missing == 0 { 0 } else { self.page_map.present(address, count)? };
-        let (mut all, mut shared) = (Came::default(), 0);
+        let (mut all, mut shared, mut came) = (Came::default(), 0, Vec::with_capacity(count));
+        let first = pages.start;
         // Asked of the kernel when a page is missing, which is rare.
         let mut settled = None;
         for (index, page) in pages.enumerate() {
@@ -359,20 +363,11 @@ impl Engine {
                 // What stood in place is what counts, whatever was believed of it (MADV_FREE keeps pages that
                 // were given up, and the program may have written to them again).
                 let (next, unchanged) = self.stage(page, frame);
-                self.staging.fill(frame, page, next != Next::Nothing);
+                came.push((page, next));
                 all.pages |= 1 << (page % BLOCK_PAGES);
                 all.unchanged += u32::from(unchanged);
                 if resident {
                     self.queues.gone(page / BLOCK_PAGES);
-                }
-                match next {
-                    Next::Nothing => {}
-                    Next::Compress => self.soft.push_back(frame),
-                    Next::Write => self.dirty.push_back(frame),
-                }
-                let stood = address + index as u64 * PAGE;
-                if self.must_stand(stood, frame) {
-                    self.rescue(page, stood);
                 }
             } else if (missing & stayed) >> index & 1 == 1 {
                 shared |= 1 << index;
@@ -382,7 +377,53 @@ impl Engine {
             }
         }
         all.asked = may_ask && self.ask_for_own(address, shared & !keep);
+        if self.walked.has(first / BLOCK_PAGES) {
+            self.keep_together(&mut came);
+        }
+        for (page, next) in came {
+            self.wait_for(page, first_frame + (page - first), address + u64::from(page - first) * PAGE, next);
+        }
         Ok(all)
+    }
+
+    /// A page that came into a frame waits there for what has to be done with it.
+    fn wait_for(&mut self, page: u32, frame: u32, address: u64, next: Next) {
+        self.staging.fill(frame, page, next != Next::Nothing);
+        match next {
+            Next::Nothing => {}
+            Next::Compress => self.soft.push_back(frame),
+            Next::Write => self.dirty.push_back(frame),
+        }
+        if self.must_stand(address, frame) {
+            self.rescue(page, address);
+        }
+    }
+
+    /// Where memory is walked through and some of its pages are changed, these are written elsewhere. Each
+    /// walk would leave the others in shorter rows on the store, until each has to be read by itself. So
+    /// those in short rows are written again beside their neighbours.
+    fn keep_together(&mut self, came: &mut [(u32, Next)]) {
+        let writes = came.iter().any(|&(_, next)| next == Next::Write);
+        if !writes || self.allowance.is_some() || !self.children.is_empty() || self.has_nowhere_to_write() {
+            return;
+        }
+        let rows = came.chunk_by_mut(|&(page, next), &(other, other_next)| {
+            next == other_next && page + 1 == other && self.table.slot(page) + 1 == self.table.slot(other)
+        });
+        let mut scraps = Vec::new();
+        for row in rows {
+            let ((first, next), slot) = (row[0], self.table.slot(row[0].0));
+            // Its beginning may have gone with the piece before.
+            let goes_on = first > 0 && slot > 1 && self.table.slot(first - 1) == slot - 1;
+            if next == Next::Nothing && slot != 0 && !goes_on && row.len() < SHORT_ROW {
+                row.iter_mut().for_each(|(page, next)| {
+                    *next = Next::Write;
+                    scraps.push(*page);
+                });
+            }
+        }
+        self.stats.add(Stat::EvictedClean, 0u64.wrapping_sub(scraps.len() as u64));
+        scraps.into_iter().for_each(|page| self.leave_slot(page));
     }
 
     /// Whether what stands in a frame has come from `address`, as it has but for one case: the program locked

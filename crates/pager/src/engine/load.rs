@@ -190,6 +190,8 @@ impl Engine {
         let Some(load) = self.loads[slot as usize].take() else { return };
         if load.purpose == Purpose::Ahead {
             self.tier.note_read_ahead(load.pages.len() as u32, load.started.elapsed());
+            self.walked.note(load.pages.start / BLOCK_PAGES);
+            self.walked.note((load.pages.end - 1) / BLOCK_PAGES);
         }
         let (mut run, mut lost) = (load.pages.start..load.pages.start, Vec::new());
         for page in load.pages.clone() {
