@@ -11,6 +11,9 @@ use overdrive_sys::uffd::PAGE;
 
 /// Pages of zeroes put in place at once, at most.
 const FILL_MAX: u32 = 32;
+/// A walk has one page filled for so many that would be read ahead of it: those that the program does not
+/// come to take DRAM for nothing.
+const FILLED_OF_AHEAD: u32 = 8;
 pub(super) static ZEROES: [[u8; PAGE as usize]; FILL_MAX as usize] = [[0; PAGE as usize]; FILL_MAX as usize];
 
 impl Engine {
@@ -73,7 +76,7 @@ impl Engine {
     /// for all others.
     fn pages_to_fill(&mut self, page: u32, address: u64, thread: u32) -> u32 {
         let ahead = self.walks.note(thread, page, false, false).filter(|ahead| ahead.way == Way::Up);
-        let window = ahead.map_or(1, |ahead| ahead.count.min(FILL_MAX));
+        let window = ahead.map_or(1, |ahead| (ahead.count / FILLED_OF_AHEAD).clamp(1, FILL_MAX));
         let room = (self.limits.total.saturating_sub(self.held()) as u32).max(1);
         let block_end = (page / BLOCK_PAGES + 1) * BLOCK_PAGES;
         let mut count = (page..block_end.min(page + window.min(room)))
