@@ -1,5 +1,5 @@
 //! Which pages a program will want from swap next: where a thread goes on in steps of equal length, the steps
-//! ahead of it are asked for while it is still behind.
+//! ahead of it are asked for while it is still behind. A thread may be on several walks at a time.
 //!
 //! Only decides: faults and where pages are come in, what to read goes out. How far a thread has got is seen
 //! by which pages are in place, as what was read ahead gives no fault that waits.
@@ -49,14 +49,28 @@ const WALKS_MAX: usize = 64;
 /// How many times as far as it was served a walk is looked for.
 const CATCH_UP_MAX: usize = 64;
 /// Threads that are watched; beyond it all are forgotten.
-const TRACKS_MAX: usize = 4096;
+const THREADS_MAX: usize = 4096;
+/// So many walks at a time a thread may begin: who merges, copies or sorts is on several.
+const TRACKS: usize = 8;
 
-/// What is known of a thread that is on no walk.
+/// Faults of a thread that may be of one walk, as each is about as far from the one before.
 #[derive(Debug, Clone, Copy)]
 struct Track {
     page: u64,
     delta: i64,
     run: u32,
+}
+
+impl Track {
+    /// It with one more fault; none if that cannot be of the same walk.
+    fn with(&self, page: u64) -> Option<Self> {
+        let is_near = |delta: i64| delta.unsigned_abs() <= NEAR;
+        let delta = page.wrapping_sub(self.page) as i64;
+        let goes_on = delta == self.delta
+            || delta.signum() == self.delta.signum() && is_near(delta) && is_near(self.delta);
+        let run = if goes_on { self.run + 1 } else { 0 };
+        (goes_on || is_near(delta)).then_some(Self { page, delta, run })
+    }
 }
 
 /// Steps of equal length through a process's memory.
@@ -190,7 +204,8 @@ pub struct Fetched {
 /// Watches threads and serves the walks that it finds.
 #[derive(Debug)]
 pub struct Foresight {
-    tracks: HashMap<u32, Track>,
+    /// Of each thread, the latest last.
+    tracks: HashMap<u32, Vec<Track>>,
     walks: Vec<Walk>,
     /// How many faults must agree: more after a walk that was none.
     run: u32,
@@ -211,22 +226,25 @@ impl Foresight {
         if self.walks.iter().any(|walk| walk.covers(&fault)) {
             return;
         }
-        if self.tracks.len() >= TRACKS_MAX {
+        if self.tracks.len() >= THREADS_MAX {
             self.tracks.clear();
         }
-        let track = self.tracks.entry(fault.tid).or_insert(Track { page: fault.page, delta: 0, run: 0 });
-        let delta = fault.page.wrapping_sub(track.page) as i64;
-        if delta == 0 {
+        let tracks = self.tracks.entry(fault.tid).or_default();
+        if tracks.iter().any(|track| track.page == fault.page) {
             return;
         }
-        let is_near = |delta: i64| delta.unsigned_abs() <= NEAR;
-        let agrees = delta == track.delta
-            || delta.signum() == track.delta.signum() && is_near(delta) && is_near(track.delta);
-        *track = Track { page: fault.page, delta, run: if agrees { track.run + 1 } else { 0 } };
-        if !agrees || track.run < self.run || self.walks.len() >= WALKS_MAX {
+        let known = tracks.iter().rposition(|track| track.with(fault.page).is_some());
+        let old = known.or((tracks.len() == TRACKS).then_some(0)).map(|index| tracks.remove(index));
+        let track = old.and_then(|track| track.with(fault.page)).unwrap_or_else(|| {
+            // The first of a walk, or the second of one in long steps.
+            let delta = tracks.last().map_or(0, |last| fault.page.wrapping_sub(last.page) as i64);
+            Track { page: fault.page, delta, run: 0 }
+        });
+        if track.run < self.run || self.walks.len() >= WALKS_MAX {
+            tracks.push(track);
             return;
         }
-        self.tracks.remove(&fault.tid);
+        let delta = track.delta;
         let Some(stride) = stride_behind(&fault, delta, memory) else { return };
         let Some(next) = fault.page.checked_add_signed(stride) else { return };
         let Fault { pid, .. } = fault;
@@ -416,6 +434,18 @@ mod tests {
             assert!(foresight.look(world.at, 2048, &mut world).is_none(), "it stands still");
         }
         assert!(world.asked < 1200, "{} for {}", world.asked, world.touches);
+    }
+
+    #[test]
+    fn several_walks_of_a_thread_are_followed_up_and_down() {
+        for cluster in [1, 32] {
+            let (mut world, mut foresight) = (World::new(), Foresight::default());
+            // As who merges three rows into a fourth, and who swaps from both ends.
+            let pages = (0..15_000).flat_map(|step| [step, 20_000 + step, 40_000 + step, 75_000 - step]);
+            world.touch(&mut foresight, pages, cluster);
+            assert!(world.waits < 400, "{cluster}: {}", world.waits);
+            assert!(world.asked < 63_000, "{cluster}: {}", world.asked);
+        }
     }
 
     #[test]
