@@ -233,13 +233,18 @@ impl Foresight {
         if tracks.iter().any(|track| track.page == fault.page) {
             return;
         }
-        let known = tracks.iter().rposition(|track| track.with(fault.page).is_some());
-        let old = known.or((tracks.len() == TRACKS).then_some(0)).map(|index| tracks.remove(index));
-        let track = old.and_then(|track| track.with(fault.page)).unwrap_or_else(|| {
+        let known = (0..tracks.len()).rev().find_map(|index| Some((index, tracks[index].with(fault.page)?)));
+        let track = if let Some((index, track)) = known {
+            tracks.remove(index);
+            track
+        } else {
+            if tracks.len() == TRACKS {
+                tracks.remove(0);
+            }
             // The first of a walk, or the second of one in long steps.
             let delta = tracks.last().map_or(0, |last| fault.page.wrapping_sub(last.page) as i64);
             Track { page: fault.page, delta, run: 0 }
-        });
+        };
         if track.run < self.run || self.walks.len() >= WALKS_MAX {
             tracks.push(track);
             return;
