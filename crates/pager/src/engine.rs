@@ -26,6 +26,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 mod accesses;
+mod again;
 mod agent;
 mod ahead;
 mod changes;
@@ -35,6 +36,7 @@ mod compress;
 mod evict;
 mod fault;
 mod hints;
+mod history;
 mod landing;
 mod load;
 mod message;
@@ -208,8 +210,16 @@ enum Purpose {
     Demand,
     /// Somebody will.
     Ahead,
+    /// Somebody will, if pages are wanted in the order of the time before.
+    Again,
     /// Its segment is emptied: the page is written elsewhere.
     Cleaning,
+}
+
+impl Purpose {
+    fn is_ahead(self) -> bool {
+        matches!(self, Self::Ahead | Self::Again)
+    }
 }
 
 /// One read in flight or landed.
@@ -275,8 +285,10 @@ pub struct Engine {
     free_runs: Vec<u32>,
     walks: walks::Walks,
     walked: walks::Walked,
-    /// Pages read ahead and given up, less those that were used.
+    history: history::History,
+    /// Pages read ahead and given up, less those that were used: of walks, and of those wanted again.
     read_in_vain: i32,
+    again_in_vain: i32,
     idle: Option<rest::Idle>,
     changes: changes::Changes,
     accesses: accesses::Accesses,
@@ -356,7 +368,9 @@ impl Engine {
             free_runs: (0..WRITES).collect(),
             walks: walks::Walks::none(),
             walked: walks::Walked::default(),
+            history: history::History::new(FIRST_BLOCKS * BLOCK_PAGES),
             read_in_vain: 0,
+            again_in_vain: 0,
             idle: None,
             changes: changes::Changes::default(),
             accesses: accesses::Accesses::new(userfault.offers().writes_pass),

@@ -21,7 +21,10 @@ impl Engine {
     /// gets there. `scanned`: this one was read so, with its neighbours. True when it was on the way of one.
     pub(super) fn read_ahead(&mut self, page: u32, thread: u32, scanned: bool) -> bool {
         let patient = self.read_in_vain > REMEMBERED / 2;
-        let Some(ahead) = self.walks.note(thread, page, scanned, patient) else { return false };
+        let Some(ahead) = self.walks.note(thread, page, scanned, patient) else {
+            self.follow(page, thread);
+            return false;
+        };
         if let Way::Steps(_) = ahead.way {
             self.read_in_steps(page, ahead.way, ahead.count);
             return true;
@@ -49,7 +52,7 @@ impl Engine {
         for _ in 0..count {
             let Some(next) = way.next(page).filter(|&next| self.is_known(next)) else { return };
             page = next;
-            let room = self.held() + 1 < self.limits.total && self.free_landing.has_spare();
+            let room = self.held() + 1 < self.limits.total && self.has_spare_landing();
             if self.table.state(page) == State::Stored
                 && (!room || !self.start_load(page..page + 1, Purpose::Ahead))
             {
@@ -86,7 +89,7 @@ impl Engine {
         }
     }
 
-    fn is_known(&self, page: u32) -> bool {
+    pub(super) fn is_known(&self, page: u32) -> bool {
         page < self.table.len() && self.space.address(page).is_some()
     }
 

@@ -27,7 +27,10 @@ impl Engine {
         match self.table.state(page) {
             State::Empty => self.fill_with_zeroes(page, address, write, thread),
             State::Resident => self.fault_on_resident(page, address),
-            State::Staged => self.rescue(page, address),
+            State::Staged => {
+                self.rescue(page, address);
+                self.follow(page, thread);
+            }
             State::Stored => {
                 self.want(page);
                 self.read_ahead(page, thread, false);

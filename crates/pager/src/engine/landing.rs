@@ -4,9 +4,9 @@ use crate::platform::Instant;
 use std::time::Duration;
 
 /// Pages of the landing area, 2 MiB: all of it is held all the time, and counts in the budget.
-pub(super) const LANDING_PAGES: u32 = 512;
+pub(super) const LANDING_PAGES: u32 = 576;
 /// As many begin it as slots of one page.
-pub(super) const NARROW_SLOTS: u32 = 64;
+pub(super) const NARROW_SLOTS: u32 = 128;
 /// What one read can bring.
 pub(super) const WIDE_PAGES: u32 = 16;
 /// Reads at a time, at most.

@@ -89,7 +89,7 @@ impl Engine {
         }
         match purpose {
             Purpose::Demand => self.stats.add(Stat::Loads, 1),
-            Purpose::Ahead => self.stats.add(Stat::ReadAhead, pages.len() as u64),
+            Purpose::Ahead | Purpose::Again => self.stats.add(Stat::ReadAhead, pages.len() as u64),
             Purpose::Cleaning => self.stats.add(Stat::Cleaned, pages.len() as u64),
         }
         self.loads[slot as usize] = Some(Load {
@@ -123,22 +123,45 @@ impl Engine {
         })
     }
 
+    /// Whether one more page may be read ahead: there are more slots for one than demand will need, or one is
+    /// given up that waits for long.
+    pub(super) fn has_spare_landing(&mut self) -> bool {
+        if !self.free_landing.has_spare()
+            && let Some(oldest) = self.landed.iter().position(|&slot| !is_wide(slot))
+            && let Some(load) = &self.loads[self.landed[oldest] as usize]
+            && is_stale(load.started)
+            && let Some(slot) = self.landed.remove(oldest)
+        {
+            self.give_back(slot);
+        }
+        self.free_landing.has_spare()
+    }
+
     /// What was read ahead with this page and not used goes back to being on the store.
     pub(super) fn give_back_unused(&mut self, page: u32) {
         let Some(slot) = self.table.place(page).filter(|_| self.table.state(page) == State::Loading) else {
             return;
         };
         let load = self.loads[slot as usize].as_ref();
-        if load.is_some_and(|load| load.landed && load.purpose == Purpose::Ahead) {
+        if load.is_some_and(|load| load.landed && load.purpose.is_ahead()) {
             self.landed.retain(|&landed| landed != slot);
             self.give_back(slot);
         }
     }
 
+    /// The balance of use of what is read ahead so.
+    fn in_vain(&mut self, purpose: Purpose) -> Option<&mut i32> {
+        match purpose {
+            Purpose::Ahead => Some(&mut self.read_in_vain),
+            Purpose::Again => Some(&mut self.again_in_vain),
+            Purpose::Demand | Purpose::Cleaning => None,
+        }
+    }
+
     fn give_back(&mut self, slot: u32) {
         if let Some(load) = self.loads[slot as usize].take() {
-            if load.purpose == Purpose::Ahead {
-                self.read_in_vain = (self.read_in_vain + load.pages.len() as i32).min(REMEMBERED);
+            if let Some(in_vain) = self.in_vain(load.purpose) {
+                *in_vain = (*in_vain + load.pages.len() as i32).min(REMEMBERED);
             }
             for page in load.pages {
                 if self.table.state(page) == State::Loading && self.table.place(page) == Some(slot) {
@@ -170,7 +193,7 @@ impl Engine {
             return;
         }
         self.stats.add(Stat::StoreErrors, 1);
-        if load.pages.len() > 1 || !load.wanted && load.purpose == Purpose::Ahead {
+        if load.pages.len() > 1 || !load.wanted && load.purpose.is_ahead() {
             // Read ahead by mistake or misfortune: page by page, when wanted, it may still work.
             let (wanted, pages) = (load.wanted, load.pages.clone());
             self.give_back(slot);
@@ -186,13 +209,16 @@ impl Engine {
     }
 
     /// Puts what was read in place, after a look whether it is what was written.
-    fn install(&mut self, slot: u32) {
+    pub(super) fn install(&mut self, slot: u32) {
         let Some(load) = self.loads[slot as usize].take() else { return };
-        if load.purpose == Purpose::Ahead {
+        if load.purpose.is_ahead() {
             self.tier.note_read_ahead(load.pages.len() as u32, load.started.elapsed());
+        }
+        if load.purpose == Purpose::Ahead {
             self.walked.note(load.pages.start / BLOCK_PAGES);
             self.walked.note((load.pages.end - 1) / BLOCK_PAGES);
         }
+        let asked = load.wanted && !is_wide(slot);
         let (mut run, mut lost) = (load.pages.start..load.pages.start, Vec::new());
         for page in load.pages.clone() {
             let still = self.table.state(page) == State::Loading && self.table.place(page) == Some(slot);
@@ -204,7 +230,7 @@ impl Engine {
                 run = if run.is_empty() { page..page + 1 } else { run.start..page + 1 };
                 continue;
             }
-            self.put(slot, load.pages.start, run.clone());
+            self.put(slot, load.pages.start, run.clone(), asked);
             run = page + 1..page + 1;
             if still {
                 lost.push(page);
@@ -213,7 +239,7 @@ impl Engine {
                 self.wake(address);
             }
         }
-        self.put(slot, load.pages.start, run);
+        self.put(slot, load.pages.start, run, asked);
         if load.wanted {
             self.note_service(load.started);
         }
@@ -224,14 +250,14 @@ impl Engine {
                 }
             }
         }
-        if load.purpose == Purpose::Ahead {
-            self.read_in_vain = (self.read_in_vain - load.pages.len() as i32).max(-REMEMBERED);
+        if let Some(in_vain) = self.in_vain(load.purpose) {
+            *in_vain = (*in_vain - load.pages.len() as i32).max(-REMEMBERED);
             self.stats.add(Stat::ReadAheadUsed, load.pages.len() as u64);
         }
         self.free_landing.put(slot);
         for page in lost {
             self.stats.add(Stat::StoreErrors, 1);
-            let tries = if load.purpose == Purpose::Ahead { 0 } else { load.tries };
+            let tries = if load.purpose.is_ahead() { 0 } else { load.tries };
             self.read_again(page, slot, tries, PAGE as i32);
         }
     }
@@ -263,7 +289,7 @@ impl Engine {
     }
 
     /// Puts a run of pages of one landing slot in place, as far as its addresses are in a row.
-    fn put(&mut self, slot: u32, first: u32, run: Range<u32>) {
+    fn put(&mut self, slot: u32, first: u32, run: Range<u32>, asked: bool) {
         let mut page = run.start;
         while page < run.end {
             let mut block_end = ((page / BLOCK_PAGES + 1) * BLOCK_PAGES).min(run.end);
@@ -272,7 +298,7 @@ impl Engine {
                 page += 1;
                 continue;
             };
-            if is_wide(slot) {
+            if !asked {
                 // For most of these nobody has asked.
                 let marked = self.page_map.marked(address, (block_end - page) as usize).unwrap_or(0);
                 if marked & 1 == 1 {

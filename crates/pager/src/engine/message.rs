@@ -162,6 +162,7 @@ impl Engine {
     fn note_numbers(&mut self) {
         let pages = self.space.pages_end();
         self.table.grow(pages);
+        self.history.grow(self.table.len());
         self.queues.grow(pages.div_ceil(BLOCK_PAGES));
     }
 
