@@ -330,6 +330,31 @@ fn walks_in_equal_steps_are_read_ahead_in_both_directions() {
 }
 
 #[test]
+fn an_order_that_no_address_tells_is_read_ahead_the_second_time() {
+    let name = "an_order_that_no_address_tells_is_read_ahead_the_second_time";
+    under_an_engine(name, 512 * MIB, Compress::Off, None, |region, stats| {
+        fill(region);
+        let (mut rng, mut order) = (Rng::new(3), (0..PAGES).collect::<Vec<_>>());
+        (1..PAGES).rev().for_each(|last| order.swap(last, rng.below(last as u64 + 1) as usize));
+        let counts = || [Stat::Loads, Stat::ReadAheadUsed].map(|stat| stats.get(stat));
+        let pass = |version| {
+            let before = counts();
+            for &page in &order {
+                check(region, page, version);
+                region.write(page, 0, content(page, version + 1));
+            }
+            let after = counts();
+            [after[0] - before[0], after[1] - before[1]]
+        };
+        let first = pass(0);
+        assert!(first[0] > PAGES as u64 / 4 && first[1] < first[0] / 4, "{first:?}");
+        pass(1);
+        let third = pass(2);
+        assert!(third[1] > 4 * third[0], "{third:?} pages were waited for and read ahead");
+    });
+}
+
+#[test]
 fn memory_of_which_half_is_changed_by_each_walk_stays_in_rows_on_the_store() {
     let name = "memory_of_which_half_is_changed_by_each_walk_stays_in_rows_on_the_store";
     under_an_engine(name, 512 * MIB, Compress::Off, None, |region, stats| {

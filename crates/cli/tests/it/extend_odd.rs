@@ -72,6 +72,8 @@ fn guards_stay_and_take_nothing_of_the_budget() {
     const BODY: &str = "\
 static sigjmp_buf back;\n\
 static void caught(int number) { siglongjmp(back, 1); }\n\
+#define AT_RANDOM(page) \\\n\
+    for (unsigned n = 0, page = 0; n < 65536; n++, page = page * 25173 + 13849 & 65535) if (page < PAGES)\n\
 int main(void) {\n\
     enum { PAGES = 160 * MIB, GUARD = 102 };\n\
     signal(SIGSEGV, caught);\n\
@@ -83,7 +85,9 @@ int main(void) {\n\
         for (long page = 0; page < 24 * MIB; page++) fill(more, page);\n\
         if (madvise(more, 48 << 20, GUARD) || madvise(more, 48 << 20, GUARD + 1)) return 3;\n\
     }\n\
+    for (int round = 0; round < 2; round++) AT_RANDOM(page) if (!is_there(all, page)) return 7;\n\
     for (long page = 5; page < PAGES; page += 37) if (madvise(all + page * 512, 4096, GUARD)) return 4;\n\
+    AT_RANDOM(page) if (page % 37 != 5 && !is_there(all, page)) return 8;\n\
     for (long page = 0; page < PAGES; page++) if (page % 37 != 5 && !is_there(all, page)) return 5;\n\
     for (volatile long page = 5; page < PAGES; page += 37)\n\
         if (!sigsetjmp(back, 1)) { *(volatile char *)(all + page * 512); return 6; }\n\

@@ -15,7 +15,7 @@ const SLACK: u32 = 24;
 const PROOF: u8 = 2;
 const LONG_PROOF: u8 = 12;
 /// What was wanted so few wants ago leads nowhere: memory that is short of room comes and goes.
-const RECENT: u32 = 1024;
+const RECENT: u32 = if cfg!(test) { 2 } else { 1024 };
 
 /// The way of a thread through the history.
 #[derive(Debug, Clone, Copy, Default)]
@@ -131,5 +131,105 @@ impl History {
 
     fn slot(&self, number: u32) -> usize {
         number as usize & (self.order.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overdrive_base::rng::Rng;
+
+    const PAGES: u32 = 1000;
+
+    /// All pages once, at random.
+    fn order(seed: u64) -> Vec<u32> {
+        let mut rng = Rng::new(seed);
+        let mut pages: Vec<u32> = (0..PAGES).collect();
+        (1..pages.len()).rev().for_each(|last| pages.swap(last, rng.below(last as u64 + 1) as usize));
+        pages
+    }
+
+    /// The page that a thread is told to want next, want by want.
+    fn told(history: &mut History, thread: u32, pages: &[u32], careful: bool) -> Vec<Option<u32>> {
+        let mut follow = |&page| {
+            let followed = history.follow(thread, page, careful)?;
+            history.page(followed.next)
+        };
+        pages.iter().map(&mut follow).collect()
+    }
+
+    #[test]
+    fn the_order_of_before_is_believed_at_the_third_page_and_with_care_at_the_thirteenth() {
+        for (careful, proof) in [(false, PROOF), (true, LONG_PROOF)] {
+            let (mut history, pages) = (History::new(PAGES), order(1));
+            assert_eq!(told(&mut history, 7, &pages, careful), vec![None; PAGES as usize]);
+            let again = told(&mut history, 7, &pages[..500], careful);
+            let (unproven, proven) = again.split_at(proof.into());
+            assert!(unproven.iter().all(Option::is_none), "{unproven:?}");
+            let next = pages[1..].iter().copied().map(Some);
+            assert!(next.skip(proof.into()).zip(proven).all(|(next, &told)| told == next), "{proven:?}");
+        }
+    }
+
+    #[test]
+    fn some_may_be_missing_and_come_earlier_or_later() {
+        let (mut history, pages) = (History::new(PAGES), order(2));
+        told(&mut history, 7, &pages, false);
+        let mut others: Vec<u32> = pages.iter().copied().filter(|page| page % 3 > 0).collect();
+        others.chunks_mut(4).for_each(<[u32]>::reverse);
+        let again = told(&mut history, 7, &others, false);
+        let believed = again.iter().flatten().count();
+        assert!(believed > others.len() * 9 / 10, "{believed} of {}", others.len());
+    }
+
+    #[test]
+    fn threads_have_trails_of_their_own_and_several_each() {
+        let (mut history, pages) = (History::new(4 * PAGES), order(3));
+        let others = |seed| order(seed).into_iter().map(|page| PAGES + page).collect::<Vec<_>>();
+        told(&mut history, 7, &pages, false);
+        told(&mut history, 8, &others(4), false);
+        // From four places in turn, as who merges lists does; the other thread in another order than before.
+        let part = pages.len() / 4;
+        let mut believed = [0; 2];
+        for (index, &other) in others(5).iter().take(part).enumerate() {
+            for from in 0..4 {
+                believed[0] += usize::from(history.follow(7, pages[from * part + index], false).is_some());
+            }
+            believed[1] += usize::from(history.follow(8, other, false).is_some());
+        }
+        assert!(believed[0] > part * 4 * 9 / 10 && believed[1] < part / 4, "{believed:?}");
+    }
+
+    #[test]
+    fn no_order_leads_nowhere_nor_does_what_was_wanted_just_now() {
+        let (mut history, mut rng) = (History::new(100_000), Rng::new(5));
+        let pages: Vec<u32> = (0..400_000).map(|_| rng.below(100_000) as u32).collect();
+        let believed = told(&mut history, 7, &pages, false).into_iter().flatten().count();
+        assert!(believed < pages.len() / 1000, "{believed} of {}", pages.len());
+        let comes_and_goes: Vec<u32> = (0..1000).map(|want| want % RECENT).collect();
+        assert_eq!(told(&mut History::new(PAGES), 7, &comes_and_goes, false), vec![None; 1000]);
+    }
+
+    #[test]
+    fn what_is_too_long_ago_or_was_before_more_pages_came_is_not_known() {
+        let (mut history, pages) = (History::new(PAGES), order(6));
+        told(&mut history, 7, &pages, false);
+        (0..history.order.len() as u32 * 2).for_each(|want| history.note(want % 2));
+        assert!(told(&mut history, 7, &pages, false).iter().all(Option::is_none));
+        assert!(told(&mut history, 7, &pages, false).iter().flatten().count() > 900);
+        history.grow(2 * PAGES);
+        assert!(told(&mut history, 7, &pages, false).iter().all(Option::is_none));
+        assert_eq!((history.page(history.next), history.page(u32::MAX)), (None, None));
+        history.note(2 * PAGES - 1);
+        assert_eq!(history.page(history.next - 1), Some(2 * PAGES - 1));
+    }
+
+    #[test]
+    fn numbers_may_wrap() {
+        let (mut history, pages) = (History::new(PAGES), order(7));
+        history.next = u32::MAX - PAGES - 50;
+        told(&mut history, 7, &pages, false);
+        let again = told(&mut history, 7, &pages, false);
+        assert!(again.iter().flatten().count() > 900);
     }
 }
