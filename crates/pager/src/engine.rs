@@ -286,9 +286,6 @@ pub struct Engine {
     walks: walks::Walks,
     walked: walks::Walked,
     history: history::History,
-    /// Pages read ahead and given up, less those that were used: of walks, and of those wanted again.
-    read_in_vain: i32,
-    again_in_vain: i32,
     idle: Option<rest::Idle>,
     changes: changes::Changes,
     accesses: accesses::Accesses,
@@ -369,8 +366,6 @@ impl Engine {
             walks: walks::Walks::none(),
             walked: walks::Walked::default(),
             history: history::History::new(FIRST_BLOCKS * BLOCK_PAGES),
-            read_in_vain: 0,
-            again_in_vain: 0,
             idle: None,
             changes: changes::Changes::default(),
             accesses: accesses::Accesses::new(userfault.offers().writes_pass),

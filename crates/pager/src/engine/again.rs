@@ -14,7 +14,7 @@ impl Engine {
     /// A thread wants a page that is on no walk. If pages are wanted in the order of before, those that came
     /// next then are read, and what was read so is put in place.
     pub(super) fn follow(&mut self, page: u32, thread: u32) {
-        let careful = self.again_in_vain > REMEMBERED / 2;
+        let careful = self.history.in_vain > REMEMBERED / 2;
         let Some(followed) = self.history.follow(thread, page, careful) else { return };
         let next = self.put_on_the_way(followed.expected, followed.next);
         self.history.expect(&followed, next);
@@ -41,7 +41,9 @@ impl Engine {
                 self.install(slot);
                 self.history.note(page);
                 put += 1;
-            } else if number.wrapping_sub(next).cast_signed() >= 0 && self.table.state(page) != State::Resident {
+            } else if number.wrapping_sub(next).cast_signed() >= 0
+                && self.table.state(page) != State::Resident
+            {
                 break;
             }
             number = number.wrapping_add(1);

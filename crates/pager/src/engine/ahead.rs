@@ -20,7 +20,7 @@ impl Engine {
     /// A thread that goes through memory page by page, or in equal steps, has the next pages read before it
     /// gets there. `scanned`: this one was read so, with its neighbours. True when it was on the way of one.
     pub(super) fn read_ahead(&mut self, page: u32, thread: u32, scanned: bool) -> bool {
-        let patient = self.read_in_vain > REMEMBERED / 2;
+        let patient = self.walks.in_vain > REMEMBERED / 2;
         let Some(ahead) = self.walks.note(thread, page, scanned, patient) else {
             self.follow(page, thread);
             return false;

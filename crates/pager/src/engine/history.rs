@@ -1,5 +1,5 @@
-//! In which order pages were wanted. Who goes along lists, through an index or in a shuffled order wants pages
-//! in an order that no address tells, but often in the one of the time before.
+//! In which order pages were wanted. Who goes along lists, through an index or in a shuffled order wants
+//! pages in an order that no address tells, but often in the one of the time before.
 //!
 //! Wants are numbered. A thread that wants pages with rising numbers is on a trail, and will want the next
 //! ones too. A page that was in place the last time has the number of the time before that: so a thread that
@@ -8,8 +8,8 @@
 /// Threads that are told apart, and trails of each that are remembered.
 const THREADS: usize = 64;
 const TRAILS: usize = 8;
-/// A page so many numbers from the one that is expected is on the trail: others are in place, or other threads
-/// wanted theirs meanwhile.
+/// A page so many numbers from the one that is expected is on the trail: others are in place, or other
+/// threads wanted theirs meanwhile.
 const SLACK: u32 = 24;
 /// Pages on a trail that make it believed: where what is read ahead is used, and where it is not.
 const PROOF: u8 = 2;
@@ -59,13 +59,15 @@ pub(super) struct History {
     /// The number of the next.
     next: u32,
     trails: Box<[[Trail; TRAILS]; THREADS]>,
+    /// Pages read ahead on trails and given up, less those that were used.
+    pub(super) in_vain: i32,
 }
 
 impl History {
     /// Of so many pages, none of which was wanted yet: memory that is not touched before it is needed.
     pub(super) fn new(pages: u32) -> Self {
         let (order, last) = (vec![0; pages.max(1).next_power_of_two() as usize], vec![0; pages as usize]);
-        Self { order, last, next: 1, trails: Box::new([[Trail::default(); TRAILS]; THREADS]) }
+        Self { order, last, next: 1, trails: Box::new([[Trail::default(); TRAILS]; THREADS]), in_vain: 0 }
     }
 
     /// Makes room for pages below `pages`. Where there was none, what was known is forgotten: programs grow

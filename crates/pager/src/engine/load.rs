@@ -152,8 +152,8 @@ impl Engine {
     /// The balance of use of what is read ahead so.
     fn in_vain(&mut self, purpose: Purpose) -> Option<&mut i32> {
         match purpose {
-            Purpose::Ahead => Some(&mut self.read_in_vain),
-            Purpose::Again => Some(&mut self.again_in_vain),
+            Purpose::Ahead => Some(&mut self.walks.in_vain),
+            Purpose::Again => Some(&mut self.history.in_vain),
             Purpose::Demand | Purpose::Cleaning => None,
         }
     }

@@ -131,11 +131,13 @@ pub(super) struct Walks {
     /// Those that were read ahead of last.
     lately: [usize; SHARE_KEPT],
     turn: usize,
+    /// Pages read ahead of walks and given up, less those that were used.
+    pub(super) in_vain: i32,
 }
 
 impl Walks {
     pub(super) fn none() -> Self {
-        Self { sets: Box::new([Set::default(); THREADS]), lately: [0; SHARE_KEPT], turn: 0 }
+        Self { sets: Box::new([Set::default(); THREADS]), lately: [0; SHARE_KEPT], turn: 0, in_vain: 0 }
     }
 
     /// A thread faulted. Says what to read ahead of it. `scanned`: this page was read ahead with its
