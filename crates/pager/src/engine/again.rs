@@ -7,7 +7,8 @@ use crate::table::State;
 /// Pages put in place behind one that was wanted, at most: whoever waits for another page waits for these
 /// too.
 const PUT_MAX: u32 = 16;
-/// How far ahead is read, in wants.
+/// How far ahead is read, in wants: so many for each page on the trail, and at most.
+const WINDOW_FOR_ONE: u32 = 4;
 const WINDOW: u32 = 96;
 
 impl Engine {
@@ -16,9 +17,10 @@ impl Engine {
     pub(super) fn follow(&mut self, page: u32, thread: u32) {
         let careful = self.history.in_vain > REMEMBERED / 2;
         let Some(followed) = self.history.follow(thread, page, careful) else { return };
+        let window = (u32::from(followed.proof) * WINDOW_FOR_ONE).min(WINDOW);
         let next = self.put_on_the_way(followed.expected, followed.next);
         self.history.expect(&followed, next);
-        for number in (0..WINDOW).map(|ahead| next.wrapping_add(ahead)) {
+        for number in (0..window).map(|ahead| next.wrapping_add(ahead)) {
             let Some(page) = self.history.page(number).filter(|&page| self.is_known(page)) else { return };
             if self.table.state(page) == State::Stored {
                 let room = self.held() + 1 < self.limits.total && self.has_spare_landing();

@@ -12,8 +12,10 @@ const TRAILS: usize = 8;
 /// threads wanted theirs meanwhile.
 const SLACK: u32 = 24;
 /// Pages on a trail that make it believed: where what is read ahead is used, and where it is not.
-const PROOF: u8 = 2;
+const PROOF: u8 = 3;
 const LONG_PROOF: u8 = 12;
+/// Pages on a trail with more wants between them are there by chance.
+const APART: u32 = 32;
 /// What was wanted so few wants ago leads nowhere: memory that is short of room comes and goes.
 const RECENT: u32 = if cfg!(test) { 2 } else { 1024 };
 
@@ -46,6 +48,8 @@ pub(super) struct Followed {
     /// The number that was expected, and the one behind the page that is wanted.
     pub(super) expected: u32,
     pub(super) next: u32,
+    /// Pages on it so far.
+    pub(super) proof: u8,
     place: (usize, usize),
 }
 
@@ -113,9 +117,10 @@ impl History {
         if trail.ahead(number) >= 0 {
             trail.next = number.wrapping_add(1);
         }
-        (trail.proof, trail.at) = (trail.proof.saturating_add(1), now);
+        let before = if now.wrapping_sub(trail.at) > APART { 0 } else { trail.proof };
+        (trail.proof, trail.at) = (before.saturating_add(1), now);
         let is_proven = trail.proof >= if careful { LONG_PROOF } else { PROOF };
-        is_proven.then_some(Followed { expected, next: trail.next, place: (set, index) })
+        is_proven.then_some(Followed { expected, next: trail.next, proof: trail.proof, place: (set, index) })
     }
 
     /// What is before `next` is in place: the trail's next page has that number.
@@ -161,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_before_is_believed_at_the_third_page_and_with_care_at_the_thirteenth() {
+    fn the_order_of_before_is_believed_at_the_fourth_page_and_with_care_at_the_thirteenth() {
         for (careful, proof) in [(false, PROOF), (true, LONG_PROOF)] {
             let (mut history, pages) = (History::new(PAGES), order(1));
             assert_eq!(told(&mut history, 7, &pages, careful), vec![None; PAGES as usize]);
