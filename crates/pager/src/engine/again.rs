@@ -22,11 +22,8 @@ impl Engine {
         self.history.expect(&followed, next);
         for number in (0..window).map(|ahead| next.wrapping_add(ahead)) {
             let Some(page) = self.history.page(number).filter(|&page| self.is_known(page)) else { return };
-            if self.table.state(page) == State::Stored {
-                let room = self.held() + 1 < self.limits.total && self.has_spare_landing();
-                if !room || !self.start_load(page..page + 1, Purpose::Again) {
-                    return;
-                }
+            if self.table.state(page) == State::Stored && !self.read_one_ahead(page, Purpose::Again) {
+                return;
             }
         }
     }
@@ -34,29 +31,21 @@ impl Engine {
     /// Puts pages in place that were read so, from the one that was expected on: some come earlier or later
     /// than the time before. Gives the number of the first behind `next` that is not in place.
     fn put_on_the_way(&mut self, expected: u32, next: u32) -> u32 {
-        let (mut put, mut number) = (0, expected);
-        while number.wrapping_sub(next).cast_signed() < WINDOW.cast_signed() {
+        let behind = next.wrapping_sub(expected).cast_signed().max(0);
+        let (mut put, mut in_place) = (0, 0);
+        for ahead in -behind..WINDOW.cast_signed() {
+            let number = next.wrapping_add_signed(ahead);
             let Some(page) = self.history.page(number).filter(|&page| self.is_known(page)) else { break };
-            let has_landed = self.landed_again(page);
-            if let Some(slot) = has_landed.filter(|_| put < PUT_MAX) {
-                self.landed.retain(|&landed| landed != slot);
-                self.install(slot);
+            let landed = self.landed_ahead(page, |purpose| purpose == Purpose::Again);
+            if let Some(slot) = landed.filter(|_| put < PUT_MAX) {
+                self.install_landed(slot);
                 self.history.note(page);
                 put += 1;
-            } else if number.wrapping_sub(next).cast_signed() >= 0
-                && self.table.state(page) != State::Resident
-            {
+            } else if ahead >= 0 && self.table.state(page) != State::Resident {
                 break;
             }
-            number = number.wrapping_add(1);
+            in_place = (ahead + 1).max(0);
         }
-        if number.wrapping_sub(next).cast_signed() > 0 { number } else { next }
-    }
-
-    /// The slot of a page that was read so and waits to be used.
-    fn landed_again(&self, page: u32) -> Option<u32> {
-        let slot = self.table.place(page).filter(|_| self.table.state(page) == State::Loading)?;
-        let load = self.loads[slot as usize].as_ref()?;
-        (load.landed && load.purpose == Purpose::Again).then_some(slot)
+        next.wrapping_add_signed(in_place)
     }
 }

@@ -52,10 +52,7 @@ impl Engine {
         for _ in 0..count {
             let Some(next) = way.next(page).filter(|&next| self.is_known(next)) else { return };
             page = next;
-            let room = self.held() + 1 < self.limits.total && self.has_spare_landing();
-            if self.table.state(page) == State::Stored
-                && (!room || !self.start_load(page..page + 1, Purpose::Ahead))
-            {
+            if self.table.state(page) == State::Stored && !self.read_one_ahead(page, Purpose::Ahead) {
                 return;
             }
         }

@@ -40,6 +40,12 @@ impl Trail {
     fn ahead(&self, number: u32) -> i32 {
         number.wrapping_sub(self.next).cast_signed()
     }
+
+    /// What it is worth to remember it: one that is followed more than others, of these the latest most.
+    fn worth(&self, now: u32) -> (bool, bool, u32) {
+        let age = now.wrapping_sub(self.at);
+        (self.at != 0, self.proof >= PROOF && age <= RECENT, u32::MAX - age)
+    }
 }
 
 /// A trail that is worth following.
@@ -68,7 +74,8 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Of so many pages, none of which was wanted yet: memory that is not touched before it is needed.
+    /// Of so many pages, none of which was wanted yet. 8 to 12 bytes a page, none of them touched before it is
+    /// needed.
     pub(super) fn new(pages: u32) -> Self {
         let (order, last) = (vec![0; pages.max(1).next_power_of_two() as usize], vec![0; pages as usize]);
         Self { order, last, next: 1, trails: Box::new([[Trail::default(); TRAILS]; THREADS]), in_vain: 0 }
@@ -94,22 +101,18 @@ impl History {
     /// on trails is hardly used.
     pub(super) fn follow(&mut self, thread: u32, page: u32, careful: bool) -> Option<Followed> {
         let number = self.last[page as usize];
-        let age = self.next.wrapping_sub(number);
+        let leads_on = number != 0 && self.is_known(number) && self.next.wrapping_sub(number) > RECENT;
         self.note(page);
-        if number == 0 || age <= RECENT || age as usize > self.order.len() {
+        if !leads_on {
             return None;
         }
         let (set, now) = (thread as usize % THREADS, self.next);
         let trails = &mut self.trails[set];
         let known = (0..TRAILS).filter(|&index| trails[index].has(thread, number));
         let Some(index) = known.max_by_key(|&index| trails[index].proof) else {
-            let age = |trail: &Trail| now.wrapping_sub(trail.at);
-            let worth = |&index: &usize| {
-                let trail = &trails[index];
-                (trail.at != 0, trail.proof >= PROOF && age(trail) <= RECENT, u32::MAX - age(trail))
-            };
-            let index = (0..TRAILS).min_by_key(worth).unwrap_or(0);
-            trails[index] = Trail { thread, next: number.wrapping_add(1), proof: 0, at: now };
+            let least = trails.iter_mut().min_by_key(|trail| trail.worth(now));
+            let begun = Trail { thread, next: number.wrapping_add(1), proof: 0, at: now };
+            least.into_iter().for_each(|trail| *trail = begun);
             return None;
         };
         let trail = &mut trails[index];
@@ -131,9 +134,12 @@ impl History {
 
     /// What was wanted then; none if that is too long ago, or still to come.
     pub(super) fn page(&self, number: u32) -> Option<u32> {
+        self.order[self.slot(number)].checked_sub(1).filter(|_| self.is_known(number))
+    }
+
+    fn is_known(&self, number: u32) -> bool {
         let age = self.next.wrapping_sub(number);
-        let is_known = age > 0 && age as usize <= self.order.len();
-        self.order[self.slot(number)].checked_sub(1).filter(|_| is_known)
+        age > 0 && age as usize <= self.order.len()
     }
 
     fn slot(&self, number: u32) -> usize {

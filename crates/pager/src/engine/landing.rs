@@ -3,7 +3,7 @@
 use crate::platform::Instant;
 use std::time::Duration;
 
-/// Pages of the landing area, 2 MiB: all of it is held all the time, and counts in the budget.
+/// Pages of the landing area, 2.25 MiB: all of it is held all the time, and counts in the budget.
 pub(super) const LANDING_PAGES: u32 = 576;
 /// As many begin it as slots of one page.
 pub(super) const NARROW_SLOTS: u32 = 128;

@@ -42,8 +42,7 @@ impl Engine {
                     load.started = Instant::now();
                 }
                 if load.landed {
-                    self.landed.retain(|&landed| landed != slot);
-                    self.install(slot);
+                    self.install_landed(slot);
                 }
             }
             _ => {}
@@ -110,43 +109,47 @@ impl Engine {
 
     pub(super) fn take_landing(&mut self, pages: u32, wanted: bool) -> Option<u32> {
         self.free_landing.take(pages, wanted).or_else(|| {
-            // What was read ahead longest ago and not used goes back to being on the store.
-            let is_for_one = wanted && pages == 1;
-            let oldest = self.landed.iter().position(|&slot| is_wide(slot) != is_for_one)?;
-            let started = self.loads[self.landed[oldest] as usize].as_ref()?.started;
-            if !wanted && !is_stale(started) {
-                return None;
-            }
-            let slot = self.landed.remove(oldest)?;
-            self.give_back(slot);
+            self.give_back_oldest(!(wanted && pages == 1), !wanted);
             self.free_landing.take(pages, wanted)
         })
     }
 
-    /// Whether one more page may be read ahead: there are more slots for one than demand will need, or one is
-    /// given up that waits for long.
-    pub(super) fn has_spare_landing(&mut self) -> bool {
-        if !self.free_landing.has_spare()
-            && let Some(oldest) = self.landed.iter().position(|&slot| !is_wide(slot))
-            && let Some(load) = &self.loads[self.landed[oldest] as usize]
-            && is_stale(load.started)
-            && let Some(slot) = self.landed.remove(oldest)
-        {
+    /// Reads a page ahead of who wants it, where that leaves the slots of one page that demand will need and
+    /// there is room in memory.
+    pub(super) fn read_one_ahead(&mut self, page: u32, purpose: Purpose) -> bool {
+        if self.held() + 1 >= self.limits.total {
+            return false;
+        }
+        if !self.free_landing.has_spare() {
+            self.give_back_oldest(false, true);
+        }
+        self.free_landing.has_spare() && self.start_load(page..page + 1, purpose)
+    }
+
+    /// What was read ahead longest ago and not used, in a slot of the kind, goes back to being on the store.
+    fn give_back_oldest(&mut self, from_wide: bool, if_stale: bool) {
+        let Some(oldest) = self.landed.iter().position(|&slot| is_wide(slot) == from_wide) else { return };
+        let slot = self.landed[oldest];
+        let load = self.loads[slot as usize].as_ref();
+        if load.is_some_and(|load| !if_stale || is_stale(load.started)) {
+            self.landed.remove(oldest);
             self.give_back(slot);
         }
-        self.free_landing.has_spare()
     }
 
     /// What was read ahead with this page and not used goes back to being on the store.
     pub(super) fn give_back_unused(&mut self, page: u32) {
-        let Some(slot) = self.table.place(page).filter(|_| self.table.state(page) == State::Loading) else {
-            return;
-        };
-        let load = self.loads[slot as usize].as_ref();
-        if load.is_some_and(|load| load.landed && load.purpose.is_ahead()) {
+        if let Some(slot) = self.landed_ahead(page, Purpose::is_ahead) {
             self.landed.retain(|&landed| landed != slot);
             self.give_back(slot);
         }
+    }
+
+    /// The slot in which a page waits to be used that was read ahead so.
+    pub(super) fn landed_ahead(&self, page: u32, so: fn(Purpose) -> bool) -> Option<u32> {
+        let slot = self.table.place(page).filter(|_| self.table.state(page) == State::Loading)?;
+        let load = self.loads[slot as usize].as_ref()?;
+        (load.landed && so(load.purpose)).then_some(slot)
     }
 
     /// The balance of use of what is read ahead so.
@@ -206,6 +209,12 @@ impl Engine {
         self.loads[slot as usize] = None;
         self.free_landing.put(slot);
         self.read_again(page, slot, tries, result);
+    }
+
+    /// Puts what waits in a slot in place.
+    pub(super) fn install_landed(&mut self, slot: u32) {
+        self.landed.retain(|&landed| landed != slot);
+        self.install(slot);
     }
 
     /// Puts what was read in place, after a look whether it is what was written.
