@@ -3,15 +3,16 @@
 //!
 //! Memory comes in chunks of 64 KiB, each cut into equal slots for pages that compress to about the same
 //! size. A chunk whose pages have all gone is given back to the kernel. Slots that became free are filled
-//! again before a new chunk is opened.
+//! again before a new chunk is opened. Where that is not enough, pages are moved together: they come and go
+//! in any order, and a chunk would hardly ever become empty by itself.
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
+use overdrive_base::rng::Rng;
 use overdrive_sys::Errno;
 use overdrive_sys::chunks::Chunks;
 use overdrive_sys::uffd::PAGE;
 use overdrive_sys::zstd::Zstd;
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::ops::Range;
 
 const PAGE_BYTES: usize = PAGE as usize;
@@ -28,6 +29,12 @@ const HEADER: usize = 4;
 /// Zeroes at the end of a page are left out in pieces of this size: unpacking writes long runs of one byte
 /// slowly.
 const ZEROES: usize = 64;
+/// With so many free slots nothing has to be taken out, as long as they are for pages of the right size.
+const FREE_SLOTS: u32 = 128;
+/// Where a share of one in so many is free, pages are moved together even if there is room for more chunks.
+const SCATTERED: u32 = 8;
+/// Of so many chunks or pages picked at random the one that fits best is taken.
+const PICKED: usize = 16;
 /// The most slots of a chunk.
 const SLOTS_MAX: u32 = (CHUNK_BYTES / STEP) as u32;
 /// After failures in a row, so many pages pass between two tries, at most.
@@ -49,10 +56,9 @@ struct Chunk {
     /// Slots with an owner or a hold.
     live: u32,
     held: u32,
-    /// Its place among the chunks of its class that have free slots.
+    /// Its place among the chunks in use, and among those of its class that have free slots.
+    place: u32,
     listed: Option<u32>,
-    /// Tells this use of the chunk from the ones before.
-    opened: u64,
 }
 
 /// Whether pages are compressed.
@@ -111,16 +117,17 @@ impl Codec {
 pub struct Pool {
     memory: Chunks<CHUNK_BYTES>,
     chunks: Vec<Option<Chunk>>,
-    /// Chunks not in use.
+    /// Chunks in use, and not.
+    used: Vec<u32>,
     empty: Vec<u32>,
-    /// Chunks with free slots, by class.
+    /// Chunks with free slots, by class, and how many these are.
     open: [Vec<u32>; CLASSES],
-    /// Chunks in the order they were opened, with those that were closed since.
-    order: VecDeque<(u32, u64)>,
-    opened: u64,
-    used: u32,
+    free: [u32; CLASSES],
     limit: u32,
+    /// A page found no room since hardly any chunk is left.
+    lacks: bool,
     live: u64,
+    rng: Rng,
     /// Pages put since the start.
     puts: u32,
     tries_all: bool,
@@ -134,10 +141,8 @@ pub struct Pool {
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let order: Vec<_> = self.order.iter().filter(|&&entry| is_open(&self.chunks, entry)).collect();
         let chunk = |chunk: &Chunk| format!("{:?} {:?} {:?}", chunk.class, chunk.owner, chunk.holds);
         f.debug_struct("Pool")
-            .field("order", &order.iter().map(|(number, _)| number).collect::<Vec<_>>())
             .field("chunks", &self.chunks.iter().flatten().map(chunk).collect::<Vec<_>>())
             .field("live", &self.live)
             .field("failures", &self.failures)
@@ -157,13 +162,14 @@ impl Pool {
         Ok(Self {
             memory: Chunks::new(count as usize)?,
             chunks: (0..count).map(|_| None).collect(),
+            used: Vec::new(),
             empty: (0..count).rev().collect(),
             open: Default::default(),
-            order: VecDeque::new(),
-            opened: 0,
-            used: 0,
+            free: [0; CLASSES],
             limit: count,
+            lacks: false,
             live: 0,
+            rng: Rng::new(0),
             puts: 0,
             tries_all: compress.takes_all(),
             most_holds: u16::MAX,
@@ -183,7 +189,7 @@ impl Pool {
     /// Pages of DRAM it takes.
     #[must_use]
     pub fn pages(&self) -> u64 {
-        u64::from(self.used * CHUNK_PAGES)
+        self.used.len() as u64 * u64::from(CHUNK_PAGES)
     }
 
     /// Compressed pages in it.
@@ -201,12 +207,82 @@ impl Pool {
     /// From now on it takes no more than so many pages of DRAM; what is there stays until it is taken out.
     pub fn set_limit(&mut self, pages: u64) {
         self.limit = (pages / u64::from(CHUNK_PAGES)).min(self.chunks.len() as u64) as u32;
+        self.lacks &= self.is_short_of_chunks();
     }
 
-    /// Whether it is so full that something should be taken out: a few chunks short of its limit.
+    /// Whether it is so full that something should be taken out, unless moving pages together helps: it is a
+    /// few chunks short of its limit, and there is hardly a free slot or none for some page.
     #[must_use]
     pub fn is_nearly_full(&self) -> bool {
-        self.used > 0 && self.used + self.limit.min(64) / 16 >= self.limit
+        let few = FREE_SLOTS.min(self.slots() / 16);
+        self.is_short_of_chunks() && (self.needs_chunks() || self.free() <= few)
+    }
+
+    fn is_short_of_chunks(&self) -> bool {
+        !self.used.is_empty() && self.used() + self.limit.min(64) / 16 >= self.limit
+    }
+
+    fn needs_chunks(&self) -> bool {
+        self.used() > self.limit || self.lacks
+    }
+
+    fn used(&self) -> u32 {
+        self.used.len() as u32
+    }
+
+    /// Free slots, and all, of the chunks in use.
+    fn free(&self) -> u32 {
+        self.free.iter().sum()
+    }
+
+    fn slots(&self) -> u32 {
+        self.live as u32 + self.free()
+    }
+
+    /// The class with the most memory in free slots, of those that could do with a chunk less.
+    fn most_scattered(&self) -> Option<usize> {
+        let classes = (0..CLASSES).filter(|&class| self.free[class] >= slots_of(class));
+        classes.max_by_key(|&class| self.free[class] as usize * slot_bytes(class))
+    }
+
+    /// Makes a chunk empty by moving its pages to free slots of others, where chunks are needed or much is
+    /// free. Gives the pages moved and their new cells.
+    pub fn move_together(&mut self) -> Vec<(u32, Cell)> {
+        if !self.needs_chunks() && self.free() < self.slots().div_ceil(SCATTERED) {
+            return Vec::new();
+        }
+        let Some(source) = self.most_scattered().and_then(|class| self.sparsest(class)) else {
+            return Vec::new();
+        };
+        self.unlist(source);
+        let owners = self.chunks[source as usize].as_ref().map_or(&[][..], |chunk| &chunk.owner);
+        let pages: Vec<_> = (source * SLOTS_MAX..).zip(owners.iter().copied()).collect();
+        let pages = pages.into_iter().filter_map(|(cell, owner)| Some((cell, owner.checked_sub(1)?)));
+        pages.map_while(|(cell, page)| Some((page, self.move_to_another(cell, page)?))).collect()
+    }
+
+    /// The chunk with the fewest pages of some with free slots, of those that no child reads.
+    fn sparsest(&mut self, class: usize) -> Option<u32> {
+        let picked = (0..PICKED).filter_map(|_| pick(&mut self.rng, &self.open[class]));
+        let live = |&number: &u32| self.chunks[number as usize].as_ref().filter(|chunk| chunk.held == 0);
+        picked.filter_map(|number| Some((live(&number)?.live, number))).min().map(|(_, number)| number)
+    }
+
+    /// Moves what is in a cell to a free slot of another chunk. The last of a chunk closes it.
+    fn move_to_another(&mut self, cell: Cell, page: u32) -> Option<Cell> {
+        let (class, stamp) = {
+            let chunk = self.chunk(cell)?;
+            (chunk.class, chunk.stamp[(cell % SLOTS_MAX) as usize])
+        };
+        let to = self.take_slot(class, page, stamp)?;
+        let content = &mut self.scratch[..slot_bytes(class)];
+        let (number, bytes) = slot(cell, class);
+        content.copy_from_slice(&self.memory.chunk(number)[bytes]);
+        let (number, bytes) = slot(to, class);
+        self.memory.chunk_mut(number)[bytes].copy_from_slice(content);
+        self.chunks[(cell / SLOTS_MAX) as usize].as_mut()?.owner[(cell % SLOTS_MAX) as usize] = 0;
+        self.vacate(cell, false);
+        Some(to)
     }
 
     /// Whether to try with this page: always, unless the ones before did not compress. Then ever more rarely.
@@ -236,6 +312,19 @@ impl Pool {
         };
         self.failures = 0;
         let class = (length + HEADER).div_ceil(STEP) - 1;
+        let cell = self.take_slot(class, page, self.puts.wrapping_add(1))?;
+        self.puts = self.puts.wrapping_add(1);
+        let data = if packed.is_some() { &self.scratch } else { front };
+        let (number, bytes) = slot(cell, class);
+        let memory = &mut self.memory.chunk_mut(number)[bytes];
+        memory[..2].copy_from_slice(&(length as u16).to_ne_bytes());
+        memory[2..HEADER].copy_from_slice(&(front.len() as u16).to_ne_bytes());
+        memory[HEADER..HEADER + length].copy_from_slice(&data[..length]);
+        Some(cell)
+    }
+
+    /// A free slot for a page of this class, which is its owner from now on.
+    fn take_slot(&mut self, class: usize, page: u32, stamp: u32) -> Option<Cell> {
         let number = match self.open[class].last() {
             Some(&number) => number,
             None => self.open_chunk(class)?,
@@ -243,31 +332,25 @@ impl Pool {
         let chunk = self.chunks[number as usize].as_mut()?;
         let slot = chunk.free.pop()?;
         chunk.owner[usize::from(slot)] = page + 1;
-        self.puts = self.puts.wrapping_add(1);
-        chunk.stamp[usize::from(slot)] = self.puts;
+        chunk.stamp[usize::from(slot)] = stamp;
         chunk.live += 1;
         self.live += 1;
+        self.free[class] -= 1;
         if chunk.free.is_empty() {
             chunk.listed = None;
             self.open[class].pop();
         }
-        let at = usize::from(slot) * (class + 1) * STEP;
-        let memory = &mut self.memory.chunk_mut(number as usize)[at..];
-        memory[..2].copy_from_slice(&(length as u16).to_ne_bytes());
-        memory[2..HEADER].copy_from_slice(&(front.len() as u16).to_ne_bytes());
-        let data = if packed.is_some() { &self.scratch } else { front };
-        memory[HEADER..HEADER + length].copy_from_slice(&data[..length]);
         Some(number * SLOTS_MAX + u32::from(slot))
     }
 
     fn open_chunk(&mut self, class: usize) -> Option<u32> {
-        if self.used >= self.limit {
+        if self.used() >= self.limit {
+            self.lacks = true;
             return None;
         }
         let number = self.empty.pop()?;
-        let slots = CHUNK_BYTES / ((class + 1) * STEP);
-        self.opened += 1;
-        self.used += 1;
+        let slots = slots_of(class) as usize;
+        self.free[class] += slots as u32;
         self.chunks[number as usize] = Some(Chunk {
             class,
             free: (0..slots as u16).rev().collect(),
@@ -276,15 +359,11 @@ impl Pool {
             holds: vec![0; slots].into(),
             live: 0,
             held: 0,
+            place: self.used(),
             listed: Some(self.open[class].len() as u32),
-            opened: self.opened,
         });
         self.open[class].push(number);
-        self.order.push_back((number, self.opened));
-        if self.order.len() > 2 * self.used as usize + 64 {
-            let chunks = &self.chunks;
-            self.order.retain(|&entry| is_open(chunks, entry));
-        }
+        self.used.push(number);
         Some(number)
     }
 
@@ -294,8 +373,8 @@ impl Pool {
 
     /// Brings the page in a cell back as it was. None when what is there is damaged.
     pub fn get<'a>(&self, cell: Cell, page: &'a mut [u8; PAGE_BYTES]) -> Option<&'a [u8]> {
-        let at = (cell % SLOTS_MAX) as usize * (self.chunk(cell)?.class + 1) * STEP;
-        let memory = &self.memory.chunk((cell / SLOTS_MAX) as usize)[at..];
+        let (number, bytes) = slot(cell, self.chunk(cell)?.class);
+        let memory = &self.memory.chunk(number)[bytes];
         let length_at = |at: usize| usize::from(u16::from_ne_bytes([memory[at], memory[at + 1]]));
         let data = memory[HEADER..].get(..length_at(0))?;
         let (front, zeroes) = page.split_at_mut_checked(length_at(2))?;
@@ -322,7 +401,7 @@ impl Pool {
             debug_assert!(chunk.owner[slot] != 0, "cell {cell} is free already");
             chunk.owner[slot] = 0;
             if chunk.holds[slot] == 0 {
-                self.vacate(cell);
+                self.vacate(cell, true);
             }
         }
     }
@@ -352,19 +431,21 @@ impl Pool {
             chunk.holds[slot] -= 1;
             chunk.held -= 1;
             if chunk.holds[slot] == 0 && chunk.owner[slot] == 0 {
-                self.vacate(cell);
+                self.vacate(cell, true);
             }
         }
     }
 
-    fn vacate(&mut self, cell: Cell) {
+    /// `lists`: pages may be put into it again.
+    fn vacate(&mut self, cell: Cell, lists: bool) {
         let number = cell / SLOTS_MAX;
         let Some(chunk) = &mut self.chunks[number as usize] else { return };
         chunk.free.push((cell % SLOTS_MAX) as u16);
         chunk.live -= 1;
         self.live -= 1;
         let (class, is_empty) = (chunk.class, chunk.live == 0);
-        if chunk.listed.is_none() && !is_empty {
+        self.free[class] += 1;
+        if lists && chunk.listed.is_none() && !is_empty {
             chunk.listed = Some(self.open[class].len() as u32);
             self.open[class].push(number);
         }
@@ -375,19 +456,30 @@ impl Pool {
 
     /// Gives an empty chunk back.
     fn close(&mut self, number: u32) {
+        self.unlist(number);
         let Some(chunk) = self.chunks[number as usize].take() else { return };
-        if let Some(place) = chunk.listed {
-            let list = &mut self.open[chunk.class];
-            list.swap_remove(place as usize);
-            if let Some(&moved) = list.get(place as usize)
-                && let Some(moved) = &mut self.chunks[moved as usize]
-            {
-                moved.listed = Some(place);
-            }
+        self.used.swap_remove(chunk.place as usize);
+        if let Some(&moved) = self.used.get(chunk.place as usize)
+            && let Some(moved) = &mut self.chunks[moved as usize]
+        {
+            moved.place = chunk.place;
         }
         self.memory.give_back(number as usize);
         self.empty.push(number);
-        self.used -= 1;
+        self.free[chunk.class] -= chunk.owner.len() as u32;
+        self.lacks &= self.is_short_of_chunks();
+    }
+
+    /// No more pages are put into its free slots.
+    fn unlist(&mut self, number: u32) {
+        let Some(chunk) = &mut self.chunks[number as usize] else { return };
+        let (Some(place), class) = (chunk.listed.take(), chunk.class) else { return };
+        self.open[class].swap_remove(place as usize);
+        if let Some(&moved) = self.open[class].get(place as usize)
+            && let Some(moved) = &mut self.chunks[moved as usize]
+        {
+            moved.listed = Some(place);
+        }
     }
 
     /// A page has another number now.
@@ -409,21 +501,42 @@ impl Pool {
         self.chunks[(cell / SLOTS_MAX) as usize].as_ref().is_some_and(|chunk| chunk.held > 0)
     }
 
-    /// Up to `most` cells and their pages of the chunk that was opened longest ago, of those that no child
-    /// reads.
-    pub fn oldest(&mut self, most: usize) -> Vec<(Cell, u32)> {
-        while self.order.front().is_some_and(|&entry| !is_open(&self.chunks, entry)) {
-            self.order.pop_front();
-        }
-        let free_of_children = |entry: &&(u32, u64)| {
-            is_open(&self.chunks, **entry)
-                && self.chunks[entry.0 as usize].as_ref().is_some_and(|chunk| chunk.held == 0)
-        };
-        let Some(&(number, _)) = self.order.iter().find(free_of_children) else { return Vec::new() };
-        let owners = self.chunks[number as usize].as_ref().map_or(&[][..], |chunk| &chunk.owner);
-        let cells = (number * SLOTS_MAX..).zip(owners);
-        cells.filter_map(|(cell, owner)| Some((cell, owner.checked_sub(1)?))).take(most).collect()
+    /// The cell that was filled longest ago of some that no child reads, and its page.
+    pub fn long_ago(&mut self) -> Option<(Cell, u32)> {
+        let picked: Vec<_> = (0..PICKED).filter_map(|_| self.any()).collect();
+        picked.into_iter().max_by_key(|&(cell, _)| self.age(cell))
     }
+
+    /// Any cell of a chunk that no child reads, and its page.
+    fn any(&mut self) -> Option<(Cell, u32)> {
+        let number = pick(&mut self.rng, &self.used)?;
+        let chunk = self.chunks[number as usize].as_ref().filter(|chunk| chunk.held == 0)?;
+        let slots = chunk.owner.len();
+        let first = self.rng.below(slots as u64) as usize;
+        let owned = (first..first + slots).map(|slot| slot % slots).find(|&slot| chunk.owner[slot] != 0)?;
+        Some((number * SLOTS_MAX + owned as u32, chunk.owner[owned] - 1))
+    }
+}
+
+fn pick(rng: &mut Rng, numbers: &[u32]) -> Option<u32> {
+    let index = if numbers.is_empty() { 0 } else { rng.below(numbers.len() as u64) };
+    numbers.get(index as usize).copied()
+}
+
+/// Bytes of a slot.
+fn slot_bytes(class: usize) -> usize {
+    (class + 1) * STEP
+}
+
+/// Slots of a chunk.
+fn slots_of(class: usize) -> u32 {
+    (CHUNK_BYTES / slot_bytes(class)) as u32
+}
+
+/// The chunk of a cell, and its bytes there.
+fn slot(cell: Cell, class: usize) -> (usize, Range<usize>) {
+    let at = (cell % SLOTS_MAX) as usize * slot_bytes(class);
+    ((cell / SLOTS_MAX) as usize, at..at + slot_bytes(class))
 }
 
 /// A page up to the last of its pieces that is more than zeroes.
@@ -431,10 +544,6 @@ fn without_zeroes(page: &[u8]) -> &[u8] {
     let (pieces, _) = page.as_chunks::<ZEROES>();
     let front = pieces.iter().rposition(|piece| *piece != [0; ZEROES]).map_or(0, |last| last + 1);
     &page[..front * ZEROES]
-}
-
-fn is_open(chunks: &[Option<Chunk>], (number, opened): (u32, u64)) -> bool {
-    chunks[number as usize].as_ref().is_some_and(|chunk| chunk.opened == opened)
 }
 
 #[cfg(test)]
@@ -528,12 +637,88 @@ mod tests {
         assert_eq!((pool.pages(), pool.live()), (1, 1));
     }
 
+    /// All cells with an owner.
+    fn owned(pool: &Pool) -> BTreeMap<u32, Cell> {
+        let numbers = pool.used.iter().flat_map(|&number| (number * SLOTS_MAX..).take(SLOTS_MAX as usize));
+        let slots = |cell: Cell| pool.chunk(cell).map_or(0, |chunk| chunk.owner.len());
+        let cells = numbers.filter(|&cell| ((cell % SLOTS_MAX) as usize) < slots(cell));
+        cells.filter_map(|cell| Some((pool.owner(cell)?, cell))).collect()
+    }
+
+    /// Until nothing is to be done; the pages that were taken out.
+    fn make_room(pool: &mut Pool) -> u32 {
+        let mut taken_out = 0;
+        for _ in 0..10_000 {
+            let pages = pool.pages();
+            if !pool.move_together().is_empty() {
+                assert_eq!(pool.pages(), pages - u64::from(CHUNK_PAGES), "each time a chunk is emptied");
+                continue;
+            }
+            let leaves = if pool.is_nearly_full() { pool.long_ago() } else { None };
+            let Some((cell, _)) = leaves else { return taken_out };
+            pool.give_up(cell);
+            taken_out += 1;
+        }
+        panic!("there is always more to do")
+    }
+
+    #[test]
+    fn with_less_room_no_more_is_taken_out_than_has_to_be_and_that_came_long_ago() {
+        let mut pool = Pool::new(400, Compress::Lz4).unwrap();
+        let sizes = |number: u32| if number.is_multiple_of(3) { 1000 } else { 500 };
+        let there =
+            (0..1400).filter(|&number| pool.put(number, &page(u64::from(number), sizes(number))).is_some());
+        assert_eq!((there.count(), make_room(&mut pool)), (1400, 0));
+        let full = pool.pages();
+        // Wherever they are: half of the pages are no longer needed, and there is room for a quarter.
+        owned(&pool)
+            .into_iter()
+            .filter(|(number, _)| number % 2 == 1)
+            .for_each(|(_, cell)| pool.give_up(cell));
+        assert_eq!((make_room(&mut pool), pool.live()), (0, 700));
+        assert!(pool.pages() < full * 5 / 8, "{full} pages of memory, then {}", pool.pages());
+        pool.set_limit(full / 4);
+        let (taken_out, left) = (make_room(&mut pool), owned(&pool));
+        assert!(pool.pages() <= full / 4 && (330..400).contains(&taken_out), "{taken_out} were taken out");
+        assert!(
+            left.iter()
+                .all(|(&number, &cell)| content(&pool, cell) == page(u64::from(number), sizes(number)))
+        );
+        let old = left.keys().filter(|&&number| number < 700).count();
+        assert!(old < left.len() / 4, "{old} of {} are of the older half", left.len());
+    }
+
+    #[test]
+    fn chunks_that_children_read_are_not_emptied() {
+        let mut pool = Pool::new(64, Compress::Lz4).unwrap();
+        let cells: Vec<_> = (0..99).map(|number| pool.put(number, &page(2, 1000)).unwrap()).collect();
+        let (stay, go): (Vec<_>, Vec<_>) = cells.iter().copied().partition(|cell| cell % SLOTS_MAX == 0);
+        assert!(stay.len() == 33 && stay.iter().all(|&cell| pool.hold(cell)));
+        go.into_iter().for_each(|cell| pool.give_up(cell));
+        assert!((0..100).all(|_| pool.move_together().is_empty()), "one page in each, but read");
+        stay.iter().for_each(|&cell| pool.release_hold(cell));
+        assert_eq!((make_room(&mut pool), pool.live(), pool.pages()), (0, 33, 12));
+    }
+
+    #[test]
+    fn a_page_that_finds_no_chunk_has_one_emptied() {
+        let mut pool = Pool::new(40, Compress::Lz4).unwrap();
+        let cells: Vec<_> = (0..160).map(|number| pool.put(number, &page(2, 900)).unwrap()).collect();
+        cells.iter().step_by(10).for_each(|&cell| pool.give_up(cell));
+        assert!(pool.move_together().is_empty() && !pool.is_nearly_full());
+        assert_eq!(pool.put(160, &page(2, 2000)), None);
+        assert!(pool.is_nearly_full() && pool.move_together().len() == 3);
+        assert!(pool.put(160, &page(2, 2000)).is_some());
+        make_room(&mut pool);
+        assert!(!pool.needs_chunks() && !pool.is_short_of_chunks());
+    }
+
     #[test]
     fn what_a_child_reads_stays_and_is_not_taken_out() {
         let mut pool = Pool::new(4, Compress::Auto).unwrap();
         let cell = pool.put(7, &page(7, 500)).unwrap();
         assert!(pool.hold(cell));
-        assert!(pool.oldest(9).is_empty());
+        assert_eq!(pool.long_ago(), None);
         pool.give_up(cell);
         assert_eq!(content(&pool, cell), page(7, 500));
         pool.release_hold(cell);
@@ -541,11 +726,11 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map of contents: any mix of putting, taking out and renaming keeps every page, and memory is
-        /// given back with the last.
+        /// Against a map of contents: any mix of putting, taking out, renaming and moving keeps every page, and
+        /// memory is given back with the last.
         #[test]
         fn pages_come_back_as_they_were(
-            steps in prop::collection::vec((0u8..4, 0usize..40, any::<u64>()), 1..200),
+            steps in prop::collection::vec((0u8..5, 0usize..40, any::<u64>()), 1..200),
             compress in prop::sample::select(vec![Compress::Auto, Compress::Zstd]),
         ) {
             let mut pool = Pool::new(24, compress).unwrap();
@@ -564,6 +749,13 @@ mod tests {
                         there.remove(&cell);
                         pool.give_up(cell);
                     }
+                    (4, _) => {
+                        for (page, cell) in pool.move_together() {
+                            let was = there.iter().find(|(_, it)| it.0 == page).map(|(&cell, _)| cell);
+                            let it = there.remove(&was.unwrap()).unwrap();
+                            prop_assert!(there.insert(cell, it).is_none());
+                        }
+                    }
                     (3, Some(cell)) => {
                         next += 1;
                         pool.rename(cell, next);
@@ -580,7 +772,7 @@ mod tests {
             }
             let mut rounds = 0;
             while pool.live() > 0 && rounds < 1000 {
-                pool.oldest(5).into_iter().for_each(|(cell, _)| pool.give_up(cell));
+                pool.long_ago().into_iter().for_each(|(cell, _)| pool.give_up(cell));
                 rounds += 1;
             }
             prop_assert_eq!((pool.live(), pool.pages()), (0, 0));

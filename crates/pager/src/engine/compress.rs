@@ -78,25 +78,33 @@ impl Engine {
         any
     }
 
-    /// Pages that came to the tier long ago, with those of their blocks that are there too: what lies in a
-    /// row in memory comes to lie in a row on the store, where one read brings it. No more than a group has
+    /// Closes holes in the compressed tier. True when there were some.
+    pub(super) fn move_together(&mut self) -> bool {
+        let moved = self.pool.move_together();
+        for &(page, cell) in &moved {
+            self.table.set(page, State::Compressed, Some(cell));
+        }
+        !moved.is_empty()
+    }
+
+    /// Pages that came to the tier long ago, with all of their blocks that are there too: what lies in a row
+    /// in memory comes to lie in a row on the store, where one read brings it. No more than a group has
     /// frames.
     fn longest_compressed(&mut self) -> Vec<(Cell, u32)> {
         let mut all: Vec<(Cell, u32)> = Vec::new();
         let mut blocks = BTreeSet::new();
-        for (_, page) in self.pool.oldest(BLOCK_PAGES as usize) {
-            if !blocks.insert(page / BLOCK_PAGES) {
-                continue;
-            }
+        while let Some((_, page)) =
+            self.pool.long_ago().filter(|&(_, page)| blocks.insert(page / BLOCK_PAGES))
+        {
             let block = page / BLOCK_PAGES * BLOCK_PAGES..(page / BLOCK_PAGES + 1) * BLOCK_PAGES;
             let compressed = block.filter(|&page| self.table.state(page) == State::Compressed);
             let cells = compressed.filter_map(|page| Some((self.table.place(page)?, page)));
-            all.extend(cells.filter(|&(cell, _)| !self.pool.is_read_by_child(cell)));
-            if all.len() >= BLOCK_PAGES as usize {
+            let cells: Vec<_> = cells.filter(|&(cell, _)| !self.pool.is_read_by_child(cell)).collect();
+            if all.len() + cells.len() > BLOCK_PAGES as usize {
                 break;
             }
+            all.extend(cells);
         }
-        all.truncate(BLOCK_PAGES as usize);
         all
     }
 

@@ -123,10 +123,9 @@ impl Engine {
         // A piece that was looked at before its block turned out to stay is no progress.
         more |= some || self.queues.resident() < before;
         self.tier.note_room(started);
+        let moved = self.move_together();
         // The group taken last stays so until it is full.
-        if self.leaving.is_none() {
-            more |= self.spill();
-        }
+        more |= moved || self.leaving.is_none() && self.spill();
         self.start_writes()?;
         more |= self.takes_slots_back();
         // In the middle of a block of which nothing moved yet, neither is known.

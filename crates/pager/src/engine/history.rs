@@ -74,7 +74,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Of so many pages, none of which was wanted yet. 8 to 12 bytes a page, none of them touched before it is
+    /// Of so many pages, none of which was wanted yet. 8 to 12 bytes a page, not touched before they are
     /// needed.
     pub(super) fn new(pages: u32) -> Self {
         let (order, last) = (vec![0; pages.max(1).next_power_of_two() as usize], vec![0; pages as usize]);

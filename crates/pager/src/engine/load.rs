@@ -11,6 +11,7 @@ use crate::table::{State, mark_of};
 use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
 use std::ops::Range;
+use std::time::Duration;
 
 /// As soon as so many reads are queued for threads that wait they are handed to the drive, which then works
 /// while more are queued. To hand over fewer costs more than it gains, and so does this where so many threads
@@ -221,7 +222,8 @@ impl Engine {
     pub(super) fn install(&mut self, slot: u32) {
         let Some(load) = self.loads[slot as usize].take() else { return };
         if load.purpose.is_ahead() {
-            self.tier.note_read_ahead(load.pages.len() as u32, load.started.elapsed());
+            let waited = if load.wanted { load.started.elapsed() } else { Duration::ZERO };
+            self.tier.note_read_ahead(load.pages.len() as u32, waited);
         }
         if load.purpose == Purpose::Ahead {
             self.walked.note(load.pages.start / BLOCK_PAGES);

@@ -58,6 +58,8 @@ struct Scope {
     passes: u32,
     /// Whether there is a compressed tier, and of which kind.
     compress: Compress,
+    /// Whether that may take two pages of memory, so that what is in it has to be moved together.
+    scattered: bool,
     /// Whether the kernel tells who was written to. In walks only: what is learnt of it makes all states
     /// differ.
     accesses: bool,
@@ -90,6 +92,7 @@ const PLAIN: Scope = Scope {
     children: 0,
     passes: 0,
     compress: Compress::Off,
+    scattered: false,
     accesses: false,
     pages_in_use: false,
     seal: false,
@@ -435,8 +438,9 @@ fn long_walks() {
     let first = number("OVERDRIVE_MODEL_SEED", 1);
     for seed in first..first + number("OVERDRIVE_MODEL_WALKS", 2000) {
         let mut rng = Rng::new(seed);
+        let scattered = seed % 16 >= 8;
         let scope = Scope {
-            pages: 1 + rng.below(5),
+            pages: 1 + rng.below(if scattered { 8 } else { 5 }),
             threads: 1 + rng.below(3) as usize,
             failures: rng.below(4) as u32 * if seed % 7 == 6 { 10 } else { 1 },
             remove: rng.below(2) == 0,
@@ -449,6 +453,7 @@ fn long_walks() {
             children: rng.below(4) as usize,
             passes: 10,
             compress: [Compress::Off, Compress::Auto, Compress::Off, Compress::Zstd][seed as usize % 4],
+            scattered,
             accesses: seed % 2 == 0,
             pages_in_use: seed % 4 == 0,
             seal: seed % 8 >= 4,

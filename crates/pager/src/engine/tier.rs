@@ -303,7 +303,8 @@ mod tests {
                 self.tier.note_reading(each.load * each.loads);
                 share = self.tier.share(&self.pool, &LIMITS);
                 while self.gives_up && self.pool.pages() > share {
-                    self.pool.oldest(8).into_iter().for_each(|(cell, _)| self.pool.give_up(cell));
+                    self.pool.long_ago().into_iter().for_each(|(cell, _)| self.pool.give_up(cell));
+                    self.pool.move_together();
                 }
             }
             share

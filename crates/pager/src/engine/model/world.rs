@@ -114,7 +114,7 @@ impl World {
         })
         .unwrap();
         // As small as it gets: a page in place, one in staging, a store of three segments.
-        let compressed = u64::from(scope.compress != Compress::Off);
+        let compressed = if scope.compress == Compress::Off { 0 } else { 1 + u64::from(scope.scattered) };
         let total = 3 + compressed;
         engine.limits = Limits { budget: total, total, soft: 1, reserve: 1, compressed };
         engine.staging = Staging::new(3);
