@@ -186,11 +186,12 @@ pub(crate) struct RunFlags {
     /// Reads, writes, both (rw) or trims; in order, or at random (rand...)
     #[arg(long, value_enum, default_value_t = ReadWrite::Randread)]
     pub(crate) rw: ReadWrite,
-    /// Share of reads in rw and randrw, in per cent
-    #[arg(long, value_name = "PERCENT", default_value_t = 50)]
-    pub(crate) rwmixread: u8,
+    /// Share of reads in rw and randrw, in per cent [default: 50]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) rwmixread: Option<u8>,
     /// Bytes of each operation
     #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = parse_size)]
+    #[arg(conflicts_with = "bssplit")]
     pub(crate) bs: u64,
     /// Operations each worker keeps in flight
     #[arg(long, value_name = "N", default_value_t = 1)]

@@ -1,6 +1,7 @@
 //! Where results go: text to the terminal, files in one step, JSON alone on standard output.
 
 use anyhow::{Context, Result};
+use overdrive_base::size::format_size;
 use overdrive_report::record::Record;
 use overdrive_report::render::text::{TextOptions, paragraph, shown};
 use overdrive_sys::file::open_special_for_writing;
@@ -8,7 +9,7 @@ use std::borrow::Cow;
 use std::env::var_os;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -198,7 +199,7 @@ pub(crate) fn command_line() -> Vec<String> {
 
 /// Reads a record from a file.
 pub(crate) fn load_record(path: &Path) -> Result<Record> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let text = read_text(path).map_err(|error| {
         crate::exit::Refused(format!("{}: {error}; wanted a record.json", path.display()))
     })?;
     let record = Record::from_json(&text)
@@ -206,9 +207,40 @@ pub(crate) fn load_record(path: &Path) -> Result<Record> {
     Ok(record)
 }
 
+/// The most that is read of a file that a user names.
+const TEXT_MAX: u64 = 1 << 30;
+
+/// Reads a file of text. One without an end, as /dev/zero is, would fill the memory.
+pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
+    read_at_most(path, TEXT_MAX)
+}
+
+fn read_at_most(path: &Path, most: u64) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    let read = File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    if read as u64 > most {
+        return Err(std::io::Error::other(format!("larger than {}", format_size(most))));
+    }
+    String::from_utf8(bytes).map_err(|_| std::io::Error::other("not UTF-8 text"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_read_has_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        std::fs::write(&path, "a".repeat(1024)).unwrap();
+        assert_eq!(read_at_most(&path, 1024).unwrap().len(), 1024);
+        for (path, most) in [(path.as_path(), 1023), (Path::new("/dev/zero"), 1 << 20)] {
+            let error = read_at_most(path, most).unwrap_err().to_string();
+            assert_eq!(error, format!("larger than {}", format_size(most)));
+        }
+        std::fs::write(&path, [0xFF]).unwrap();
+        assert_eq!(read_text(&path).unwrap_err().to_string(), "not UTF-8 text");
+    }
 
     #[test]
     fn names_cannot_steer_the_terminal() {

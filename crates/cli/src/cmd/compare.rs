@@ -20,7 +20,9 @@ pub(crate) fn compare(flags: &CompareFlags) -> Result<Ending> {
         );
     }
     if flags.json {
-        output::print(&(serde_json::to_string_pretty(&comparison)? + "\n"))?;
+        let mut value = serde_json::to_value(&comparison)?;
+        value["schema"] = "overdrive.compare/1".into();
+        output::print(&format!("{value:#}\n"))?;
     } else {
         output::print(&render::text::comparison(&comparison, output::text_options()))?;
     }

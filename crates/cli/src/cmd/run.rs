@@ -178,7 +178,7 @@ fn print_record(
 
 /// The flags as a section of a job file; what only the target can say is left open.
 fn section(flags: &RunFlags) -> Result<Section> {
-    let (access, operation) = workload(flags);
+    let (access, operation) = workload(flags)?;
     let simulated = flags.targets.iter().find_map(|target| SimSpec::parse(target)?.ok());
     let engine = match flags.ioengine {
         None => simulated.map_or(EngineKind::IoUring, EngineKind::Sim),
@@ -204,9 +204,16 @@ fn section(flags: &RunFlags) -> Result<Section> {
     Ok(section)
 }
 
-fn workload(flags: &RunFlags) -> (Access, Operation) {
-    let mixed = Operation::Mixed { read_percent: flags.rwmixread };
-    match flags.rw {
+fn workload(flags: &RunFlags) -> Result<(Access, Operation)> {
+    let is_mixed = matches!(flags.rw, ReadWrite::Rw | ReadWrite::Randrw);
+    if let Some(percent) = flags.rwmixread.filter(|_| !is_mixed) {
+        refuse!(
+            "--rwmixread {percent}: --rw {} mixes nothing; wanted --rw rw or randrw beside it",
+            format!("{:?}", flags.rw).to_lowercase()
+        );
+    }
+    let mixed = Operation::Mixed { read_percent: flags.rwmixread.unwrap_or(50) };
+    Ok(match flags.rw {
         ReadWrite::Read => (Access::Sequential, Operation::Read),
         ReadWrite::Write => (Access::Sequential, Operation::Write),
         ReadWrite::Randread => (Access::Random, Operation::Read),
@@ -215,7 +222,7 @@ fn workload(flags: &RunFlags) -> (Access, Operation) {
         ReadWrite::Randrw => (Access::Random, mixed),
         ReadWrite::Trim => (Access::Sequential, Operation::Trim),
         ReadWrite::Randtrim => (Access::Random, Operation::Trim),
-    }
+    })
 }
 
 /// A log that could not be written is no reason to withhold what was measured.
@@ -303,7 +310,7 @@ fn open_all(flags: &RunFlags) -> Result<Vec<OpenTarget>> {
 
 fn plan(flags: &RunFlags, all: &[OpenTarget]) -> Result<Planned> {
     let (open, targets) = (&all[0], all.len());
-    let (access, operation) = workload(flags);
+    let (access, operation) = workload(flags)?;
     if let Some(open) = all.iter().find(|open| operation.writes() && !open.writable) {
         refuse!("{0}: this workload writes; --write-to {0} allows it, and what is on it is lost", open.spec);
     }
@@ -442,8 +449,7 @@ pub(crate) fn by_law(law: RateProcess, per_s: f64) -> Arrivals {
 /// Arrival times in nanoseconds, ascending, one a line; empty lines and those that begin with # do not count.
 fn read_trace(path: &Path) -> Result<Vec<u64>> {
     let shown = path.display();
-    let text =
-        std::fs::read_to_string(path).map_err(|error| Refused(format!("--arrivals {shown}: {error}")))?;
+    let text = output::read_text(path).map_err(|error| Refused(format!("--arrivals {shown}: {error}")))?;
     let mut times = Vec::new();
     for (number, line) in text.lines().enumerate().map(|(index, line)| (index + 1, line.trim())) {
         if line.is_empty() || line.starts_with('#') {

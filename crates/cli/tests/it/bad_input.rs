@@ -231,3 +231,23 @@ fn a_limit_on_file_sizes_is_an_error_like_a_full_disk() {
     assert!(code == 3 && text.is_empty() && error.contains("File too large"), "{code}: {error}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing unfinished is left behind");
 }
+
+#[test]
+fn options_that_would_do_nothing_are_refused() {
+    for (arguments, words) in [
+        (
+            &["--rw", "randread", "--rwmixread", "70"][..],
+            ["--rwmixread 70", "--rw randread", "wanted --rw rw"],
+        ),
+        (&["--bs", "8k", "--bssplit", "4k/60:64k/40"], ["--bs", "--bssplit", "cannot be used with"]),
+    ] {
+        let (code, text, error) = run(&[&["run", "sim", "--runtime", "10ms"][..], arguments].concat());
+        assert_eq!((code, text.as_str(), error.lines().count()), (2, "", 1), "{arguments:?}: {error}");
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+    let fits = ["run", "sim", "--runtime", "10ms", "--rw", "randrw", "--rwmixread", "70", "--json"];
+    let (code, text, error) = run(&fits);
+    assert_eq!(code, 0, "{error}");
+    let record: Value = serde_json::from_str(&text).unwrap();
+    assert!(record.to_string().contains("\"read_percent\":70"), "{record}");
+}

@@ -95,7 +95,10 @@ fn a_dead_drive_is_compared() {
     let (_, text, _) = run(&["compare", &dead, &alive]);
     assert!(text.contains("from 0 +"), "{text}");
     assert_eq!(run(&["compare", "--exit-code", &alive, &dead]).0, 1, "worse");
-    assert_eq!(run(&["compare", "--exit-code", "--json", &alive, &dead]).0, 1);
+    let (code, printed, _) = run(&["compare", "--exit-code", "--json", &alive, &dead]);
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!((code, &printed["schema"]), (1, &"overdrive.compare/1".into()));
+    assert!(printed["workloads"][0]["changes"].is_array(), "{printed}");
     assert_eq!(run(&["compare", "--exit-code", &dead, &alive]).0, 0, "better");
     assert_eq!(run(&["compare", "--exit-code", &alive, &alive]).0, 0);
 }
