@@ -81,7 +81,8 @@ pub(super) fn profile(audit: &Audit, setup: &Setup, as_json: bool) -> Result<()>
 /// There is nothing to turn off.
 pub(super) fn nothing(as_json: bool) -> Result<()> {
     if as_json {
-        return output::print("{\"schema\":\"overdrive.undo/1\",\"changes\":[],\"damage\":[]}\n");
+        let answer = json!({ "schema": "overdrive.undo/1", "dry_run": false, "changes": [], "damage": [] });
+        return output::print(&format!("{answer}\n"));
     }
     output::print("no swap of Overdrive's is on\n")
 }
