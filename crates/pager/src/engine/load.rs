@@ -109,10 +109,12 @@ impl Engine {
     }
 
     pub(super) fn take_landing(&mut self, pages: u32, wanted: bool) -> Option<u32> {
-        self.free_landing.take(pages, wanted).or_else(|| {
-            self.give_back_oldest(!(wanted && pages == 1), !wanted);
-            self.free_landing.take(pages, wanted)
-        })
+        loop {
+            let slot = self.free_landing.take(pages, wanted);
+            if slot.is_some() || !self.give_back_oldest(!(wanted && pages == 1), !wanted) {
+                return slot;
+            }
+        }
     }
 
     /// Reads a page ahead of who wants it, where that leaves the slots of one page that demand will need and
@@ -128,14 +130,18 @@ impl Engine {
     }
 
     /// What was read ahead longest ago and not used, in a slot of the kind, goes back to being on the store.
-    fn give_back_oldest(&mut self, from_wide: bool, if_stale: bool) {
-        let Some(oldest) = self.landed.iter().position(|&slot| is_wide(slot) == from_wide) else { return };
+    /// False if there is none.
+    fn give_back_oldest(&mut self, from_wide: bool, if_stale: bool) -> bool {
+        let oldest = self.landed.iter().position(|&slot| is_wide(slot) == from_wide);
+        let Some(oldest) = oldest else { return false };
         let slot = self.landed[oldest];
         let load = self.loads[slot as usize].as_ref();
-        if load.is_some_and(|load| !if_stale || is_stale(load.started)) {
-            self.landed.remove(oldest);
-            self.give_back(slot);
+        if load.is_none_or(|load| if_stale && !is_stale(load.started)) {
+            return false;
         }
+        self.landed.remove(oldest);
+        self.give_back(slot);
+        true
     }
 
     /// What was read ahead with this page and not used goes back to being on the store.
