@@ -192,9 +192,7 @@ fn section(flags: &RunFlags) -> Result<Section> {
         Some(EngineFlag::IoUringCmd) => EngineKind::IoUringCmd,
     };
     let workers = flags.numjobs.unwrap_or(flags.targets.len() as u32);
-    let mut section = Section::new(&format!("{:?}", flags.rw).to_lowercase(), {
-        spec(flags, access, operation, engine, workers)?
-    });
+    let mut section = Section::new(&name_of(flags.rw), spec(flags, access, operation, engine, workers)?);
     section.size = flags.size.map(Extent::Bytes);
     section.targets.clone_from(&flags.targets);
     section.buffered = flags.access.buffered || !flags.queue.direct;
@@ -204,12 +202,17 @@ fn section(flags: &RunFlags) -> Result<Section> {
     Ok(section)
 }
 
+/// As the user writes it.
+fn name_of(rw: ReadWrite) -> String {
+    format!("{rw:?}").to_lowercase()
+}
+
 fn workload(flags: &RunFlags) -> Result<(Access, Operation)> {
     let is_mixed = matches!(flags.rw, ReadWrite::Rw | ReadWrite::Randrw);
     if let Some(percent) = flags.rwmixread.filter(|_| !is_mixed) {
         refuse!(
             "--rwmixread {percent}: --rw {} mixes nothing; wanted --rw rw or randrw beside it",
-            format!("{:?}", flags.rw).to_lowercase()
+            name_of(flags.rw)
         );
     }
     let mixed = Operation::Mixed { read_percent: flags.rwmixread.unwrap_or(50) };
@@ -318,7 +321,7 @@ fn plan(flags: &RunFlags, all: &[OpenTarget]) -> Result<Planned> {
     if engine == EngineKind::Nop && (flags.bs != 4096 || flags.pattern.bssplit.is_some()) {
         refuse!("--bs {}: the nop engine has no data; leave --bs at 4k", format_size(flags.bs));
     }
-    let rw = format!("{:?}", flags.rw).to_lowercase();
+    let rw = name_of(flags.rw);
     let workers = flags.numjobs.unwrap_or(u32::try_from(targets).unwrap_or(u32::MAX));
     if (workers as usize) < targets {
         let targets = if targets == 1 { "1 target".to_owned() } else { format!("{targets} targets") };

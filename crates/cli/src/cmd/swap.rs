@@ -162,9 +162,10 @@ fn off(flags: &SwapOffFlags) -> Result<Ending> {
     let root = Path::new("/");
     let folder = state_folder(&flags.state, root)?;
     let journal = HostSystem::look(root, &folder).map_err(|error| Refused(error.to_string()))?;
+    let how = How { is_rehearsal: false, as_json: flags.json };
     if journal.is_none() {
-        show::nothing(flags.json)?;
+        show::nothing(how)?;
         return Ok(Ending::Done);
     }
-    take_back(root, &folder, Which::Swap, How { is_rehearsal: false, as_json: flags.json })
+    take_back(root, &folder, Which::Swap, how)
 }

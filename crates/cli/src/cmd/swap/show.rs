@@ -1,5 +1,6 @@
 //! Plans and outcomes of swap as text and as JSON.
 
+use crate::cmd::tune::standing::{How, print_json};
 use crate::cmd::tune::{Busy, Done, change_json, left_json, planned, planned_json};
 use crate::output;
 use anyhow::Result;
@@ -79,10 +80,9 @@ pub(super) fn profile(audit: &Audit, setup: &Setup, as_json: bool) -> Result<()>
 }
 
 /// There is nothing to turn off.
-pub(super) fn nothing(as_json: bool) -> Result<()> {
-    if as_json {
-        let answer = json!({ "schema": "overdrive.undo/1", "dry_run": false, "changes": [], "damage": [] });
-        return output::print(&format!("{answer}\n"));
+pub(super) fn nothing(how: How) -> Result<()> {
+    if how.as_json {
+        return print_json(&[], &[], how);
     }
     output::print("no swap of Overdrive's is on\n")
 }

@@ -289,9 +289,7 @@ fn show(rows: &[OfSet], damage: &[String], how: How) -> Result<()> {
                 })
             })
             .collect();
-        let answer = json!({ "schema": "overdrive.undo/1", "dry_run": how.is_rehearsal, "changes": changes,
-            "damage": damage });
-        return output::print(&format!("{answer}\n"));
+        return print_json(&changes, damage, how);
     }
     let mut lines: Vec<(String, String)> =
         rows.iter().map(|(set, reversal)| (format!("Set {set}"), told(reversal, how))).collect();
@@ -302,6 +300,13 @@ fn show(rows: &[OfSet], damage: &[String], how: How) -> Result<()> {
     let lines: Vec<(&str, String)> =
         lines.iter().map(|(title, text)| (title.as_str(), text.clone())).collect();
     output::print(&render::text::sections(&lines, output::text_options()))
+}
+
+/// What became of each change, as JSON.
+pub(crate) fn print_json(changes: &[Value], damage: &[String], how: How) -> Result<()> {
+    let answer = json!({ "schema": "overdrive.undo/1", "dry_run": how.is_rehearsal, "changes": changes,
+        "damage": damage });
+    output::print(&format!("{answer}\n"))
 }
 
 fn told(reversal: &Reversal, how: How) -> String {
