@@ -11,7 +11,7 @@ use crate::staging::Staging;
 use crate::stats::{Stat, Stats};
 use crate::table::{State, Table};
 use changes::Followed;
-use landing::{FreeLanding, LANDING_PAGES, READS};
+use landing::{FreeLanding, LANDING_PAGES, NARROW_SLOTS, READS, WIDE_AREA};
 use overdrive_base::size::{MIB, format_size};
 use overdrive_hist::Histogram;
 use overdrive_sys::Errno;
@@ -176,7 +176,7 @@ impl Limits {
     const LEAST: u64 = Self::MIN_PAGES / 4;
 
     fn new(budget_bytes: u64) -> Result<Self, EngineError> {
-        let landing = u64::from(LANDING_PAGES);
+        let landing = u64::from(NARROW_SLOTS);
         // Pages have numbers of 32 bits.
         let budget = (budget_bytes / PAGE).min(u64::from(u32::MAX));
         if budget < Self::MIN_PAGES + landing {
@@ -354,7 +354,7 @@ impl Engine {
             spin: config.spin,
             tier: tier::Tier::new(config.compress.takes_all()),
             limits,
-            free_landing: FreeLanding::all(),
+            free_landing: FreeLanding::closed(),
             loads: vec![None; LANDING_PAGES as usize],
             landed: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -435,6 +435,7 @@ impl Engine {
         self.serve_children()?;
         self.retry_parked();
         self.look_around();
+        self.open_landing();
         self.look_at_given_up()?;
         self.look_at_threads();
         let reading = Instant::now();
@@ -496,14 +497,15 @@ impl Engine {
         (self.free_landing.most_in_demand() / READS_FOR_ONE).clamp(1, SERVED_MOST) as u32
     }
 
-    /// DRAM for pages in place, in staging and compressed, and for what children brought back, in pages.
+    /// DRAM for pages in place, in staging and compressed, for reads of several pages, and for what children
+    /// brought back, in pages.
     fn held(&self) -> u64 {
         self.held_here() + self.children_pages()
     }
 
     /// The same of this process alone: what the kernel counts for it.
     fn held_here(&self) -> u64 {
-        self.queues.resident() + self.staging.pages() + self.pool.pages()
+        self.queues.resident() + self.staging.pages() + self.pool.pages() + self.free_landing.held()
     }
 
     /// Lets others see where things stand.
@@ -518,6 +520,7 @@ impl Engine {
         if self.published.elapsed() >= PUBLISHED_EVERY {
             self.published = Instant::now();
             self.free_landing.begin_period();
+            self.close_landing();
             self.stats.set(Stat::FaultP50, self.service.value_at(0.5).unwrap_or(0));
             self.stats.set(Stat::FaultP99, self.service.value_at(0.99).unwrap_or(0));
             self.service = Histogram::new();
@@ -549,7 +552,7 @@ fn store_for(
     store_bytes: u64,
     keeps_copies: bool,
 ) -> Result<(PageIo, Slots), EngineError> {
-    let mut io = PageIo::new(store, LANDING_PAGES, READS, WRITES, SEGMENT_SLOTS as usize)
+    let mut io = PageIo::new(store, [NARROW_SLOTS, WIDE_AREA], READS, WRITES, SEGMENT_SLOTS as usize)
         .map_err(failed("io_uring"))?;
     if keeps_copies {
         io.keep_copies(SEGMENT_SLOTS as usize * PAGE as usize).map_err(failed("room to encrypt"))?;

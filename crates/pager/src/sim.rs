@@ -662,11 +662,26 @@ pub(crate) struct PageIo {
     copies: Vec<Vec<u8>>,
     /// What can still be leased.
     pub(crate) parts: Vec<Range<u64>>,
+    /// Where the area of the landing area begins, and whether it is open.
+    area: u32,
+    is_open: bool,
 }
 
 impl PageIo {
-    pub(crate) fn new(_: File, _: u32, _: u32, _: u32, _: usize) -> Result<Self, Errno> {
-        Ok(Self { landed: BTreeMap::new(), offsets: BTreeMap::new(), copies: Vec::new(), parts: Vec::new() })
+    pub(crate) fn new(_: File, [area, _]: [u32; 2], _: u32, _: u32, _: usize) -> Result<Self, Errno> {
+        let (landed, offsets) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { landed, offsets, copies: Vec::new(), parts: Vec::new(), area, is_open: false })
+    }
+
+    pub(crate) fn open_area(&mut self) {
+        assert!(!std::mem::replace(&mut self.is_open, true));
+    }
+
+    pub(crate) fn close_area(&mut self) -> Result<(), Errno> {
+        assert!(std::mem::replace(&mut self.is_open, false));
+        kernel(|kernel| assert!(kernel.reading.iter().all(|read| read.slot < self.area)));
+        self.landed.retain(|&slot, _| slot < self.area);
+        Ok(())
     }
 
     pub(crate) fn share(&mut self, _: Parts) {}
@@ -708,6 +723,7 @@ impl PageIo {
     }
 
     pub(crate) fn read(&mut self, slot: u32, offset: u64, length: u32) -> Result<(), Errno> {
+        assert!(slot < self.area || self.is_open, "slot {slot} is not there");
         self.landed.remove(&slot);
         self.offsets.insert(slot, offset);
         kernel(|kernel| {

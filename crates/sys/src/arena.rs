@@ -62,6 +62,26 @@ impl Arena {
         Ok(arena)
     }
 
+    /// The same, none of which takes memory before it is used. `huge`: on huge pages, if the system has them.
+    ///
+    /// # Errors
+    /// As [`Arena::new`].
+    pub(crate) fn untouched(slots: usize, slot_bytes: usize, huge: bool) -> Result<Self, Errno> {
+        let mapped_bytes = Self::mapped_bytes_for(slots, slot_bytes, !huge).ok_or(Errno::INVAL)?;
+        let slot_bytes = slot_bytes.checked_next_multiple_of(4096).ok_or(Errno::INVAL)?;
+        let base = map(mapped_bytes, MapFlags::empty())?;
+        let backing = if huge { Backing::Transparent } else { Backing::Small };
+        let arena = Self { base, mapped_bytes, slot_bytes, slots, backing };
+        arena.advise();
+        Ok(arena)
+    }
+
+    /// Gives all of its memory back to the kernel: it is zeroes again, and takes none until it is used.
+    pub(crate) fn give_back(&mut self) -> Result<(), Errno> {
+        // SAFETY: the range is exactly our own mapping, and `&mut self` the only reference into it.
+        unsafe { madvise(self.base.as_ptr().cast(), self.mapped_bytes, Advice::LinuxDontNeed) }
+    }
+
     /// Bytes that so many buffers of so many bytes are mapped with; none for nothing, or for too much.
     pub(crate) fn mapped_bytes_for(slots: usize, slot_bytes: usize, small: bool) -> Option<usize> {
         let slot_bytes = slot_bytes.checked_next_multiple_of(4096)?;
@@ -71,6 +91,12 @@ impl Arena {
 
     /// Asks for huge pages and touches each page, so that no page fault falls into a measurement.
     fn touch(&mut self) {
+        self.advise();
+        self.all_mut().fill(0);
+    }
+
+    /// Asks for huge pages, or for small ones.
+    fn advise(&self) {
         let advice = match self.backing {
             Backing::HugeTlb => None,
             Backing::Transparent => Some(Advice::LinuxHugepage),
@@ -80,7 +106,6 @@ impl Arena {
             // SAFETY: the range is exactly our own mapping; the advice changes only its page size.
             let _ = unsafe { madvise(self.base.as_ptr().cast(), self.mapped_bytes, advice) };
         }
-        self.all_mut().fill(0);
     }
 
     /// All slots as one slice.

@@ -41,14 +41,63 @@ const KIND_WRITE: u64 = 2 << 32;
 const KIND_POLL: u64 = 3 << 32;
 const KIND_NONE: u64 = 4 << 32;
 
+/// Where reads land: in pages that are there all the time, and in an area that takes memory only while it is
+/// open. It is on huge pages, if the system has them: a read of many pages is one piece for the drive then.
+/// Pages are numbered through both, from those that are always there on.
+struct Landing {
+    parts: [Arena; 2],
+    /// Whether the ring knows each.
+    registered: [bool; 2],
+}
+
+impl Landing {
+    fn new(always: u32, area: u32) -> Result<Self, Errno> {
+        let area = Arena::untouched((area as usize).max(1), PAGE as usize, true)?;
+        let parts = [Arena::small(always as usize, PAGE as usize)?, area];
+        for part in &parts {
+            let (base, length) = part.extent();
+            // SAFETY: keeps our own memory out of children, which would each get a copy: it is pinned.
+            unsafe { rustix::mm::madvise(base, length, rustix::mm::Advice::LinuxDontFork)? };
+        }
+        Ok(Self { parts, registered: [false; 2] })
+    }
+
+    /// Tells the ring of a part, which then is pinned. It also works without: RLIMIT_MEMLOCK may be in the
+    /// way.
+    fn register(&mut self, ring: &IoUring, part: usize) {
+        let (base, length) = self.parts[part].extent();
+        let piece = libc::iovec { iov_base: base, iov_len: length };
+        // SAFETY: the part lives as long as the ring, or until it is withdrawn, and is leaked when reads are
+        // in flight at the end.
+        let told = unsafe { ring.submitter().register_buffers_update(part as u32, &[piece], None) };
+        self.registered[part] = told.is_ok();
+    }
+
+    /// The ring forgets the part.
+    fn withdraw(&mut self, ring: &IoUring, part: usize) -> Result<(), Errno> {
+        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        if std::mem::take(&mut self.registered[part]) {
+            // SAFETY: nothing is referred to.
+            let told = unsafe { ring.submitter().register_buffers_update(part as u32, &[nothing], None) };
+            told.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        }
+        Ok(())
+    }
+
+    /// The part that a page lies in, and its number there.
+    fn place(&self, page: u32) -> (usize, usize) {
+        let always = self.parts[0].slots();
+        (page as usize).checked_sub(always).map_or((0, page as usize), |page| (1, page))
+    }
+}
+
 /// The ring, its file and its landing area.
 pub struct PageIo {
     ring: IoUring,
     file: File,
     /// What of the file is ours, when others use it too.
     parts: Option<Parts>,
-    landing: Option<Arena>,
-    registered: bool,
+    landing: Option<Landing>,
     /// Pages of the landing area that a read is on its way to.
     reading: Vec<bool>,
     /// For each, where in the file the last read that began with it did, and how many pages that was for.
@@ -72,12 +121,19 @@ pub struct PageIo {
 unsafe impl Send for PageIo {}
 
 impl PageIo {
-    /// A ring on `file` with a landing area of so many pages, for at most `reads` reads and `writes` writes
-    /// at a time, a write of at most `pieces` pieces.
+    /// A ring on `file` for at most `reads` reads and `writes` writes at a time, a write of at most `pieces`
+    /// pieces. Reads land in so many pages that are always there, and in an area of so many more once that
+    /// is open.
     ///
     /// # Errors
     /// The kernel's errno when it refuses the ring or the memory.
-    pub fn new(file: File, pages: u32, reads: u32, writes: u32, pieces: usize) -> Result<Self, Errno> {
+    pub fn new(
+        file: File,
+        [always, area]: [u32; 2],
+        reads: u32,
+        writes: u32,
+        pieces: usize,
+    ) -> Result<Self, Errno> {
         let entries = (reads + writes + 2).next_power_of_two();
         let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let ring = IoUring::builder()
@@ -89,21 +145,18 @@ impl PageIo {
             .build(entries);
         let flagged = ring.is_ok();
         let ring = ring.or_else(|_| IoUring::builder().setup_r_disabled().build(entries)).map_err(errno)?;
-        let landing = Arena::new(pages as usize, PAGE as usize)?;
-        let (base, length) = landing.extent();
-        // SAFETY: keeps our own memory out of children, which would each get a copy: it is pinned.
-        unsafe { rustix::mm::madvise(base, length, rustix::mm::Advice::LinuxDontFork)? };
-        let whole = [libc::iovec { iov_base: base, iov_len: length }];
-        // SAFETY: the arena lives as long as the ring, and is leaked when reads are in flight at the end.
-        let registered = unsafe { ring.submitter().register_buffers(&whole) }.is_ok();
+        let mut landing = Landing::new(always, area)?;
+        if ring.submitter().register_buffers_sparse(landing.parts.len() as u32).is_ok() {
+            landing.register(&ring, 0);
+        }
+        let pages = (always + area) as usize;
         Ok(Self {
             ring,
             file,
             parts: None,
             landing: Some(landing),
-            registered,
-            reading: vec![false; pages as usize],
-            reads: vec![(0, 0); pages as usize],
+            reading: vec![false; pages],
+            reads: vec![(0, 0); pages],
             pieces: (0..writes).map(|_| Vec::with_capacity(pieces)).collect(),
             writing: vec![false; writes as usize],
             copies: None,
@@ -113,6 +166,28 @@ impl PageIo {
             flagged,
             workers: None,
         })
+    }
+
+    /// The area takes memory from now on: reads may land there.
+    ///
+    /// # Panics
+    /// Never while the ring is there.
+    pub fn open_area(&mut self) {
+        self.landing.as_mut().expect("taken only on drop").register(&self.ring, 1);
+    }
+
+    /// The area gives its memory back. To be opened again before the next read to it.
+    ///
+    /// # Errors
+    /// The kernel's errno: it keeps its memory, and may still be used.
+    ///
+    /// # Panics
+    /// While a read is on its way there: a defect of the caller.
+    pub fn close_area(&mut self) -> Result<(), Errno> {
+        let landing = self.landing.as_mut().expect("taken only on drop");
+        assert!(!self.reading[landing.parts[0].slots()..].contains(&true), "a read is on its way");
+        landing.withdraw(&self.ring, 1)?;
+        landing.parts[1].give_back()
     }
 
     /// From now on the file is a device that others use as well: offsets are those of this process's stretch
@@ -237,9 +312,11 @@ impl PageIo {
         let range = slot as usize..(slot + pages) as usize;
         assert!(u64::from(pages) * PAGE == u64::from(length) && !self.reading[range.clone()].contains(&true));
         let place = self.place(offset)?;
-        let (fd, address) = (Fd(self.file.as_raw_fd()), landing.slot_address(slot as usize) as *mut u8);
-        let entry = if self.registered {
-            opcode::ReadFixed::new(fd, address, length, 0).offset(place).build()
+        let (part, page) = landing.place(slot);
+        assert_eq!(landing.place(range.end as u32 - 1).0, part, "pages {range:?} of two parts");
+        let (fd, address) = (Fd(self.file.as_raw_fd()), landing.parts[part].slot_address(page) as *mut u8);
+        let entry = if landing.registered[part] {
+            opcode::ReadFixed::new(fd, address, length, part as u16).offset(place).build()
         } else {
             opcode::Read::new(fd, address, length).offset(place).build()
         };
@@ -397,13 +474,15 @@ impl PageIo {
         let range = slot as usize..(slot + pages) as usize;
         assert!(!self.reading[range.clone()].contains(&true), "page {slot} is in flight");
         let landing = self.landing.as_mut().expect("taken only on drop");
-        (offset, &mut landing.all_mut()[range.start * PAGE as usize..range.end * PAGE as usize])
+        let (part, page) = landing.place(slot);
+        let from = page * PAGE as usize;
+        (offset, &mut landing.parts[part].all_mut()[from..from + pages as usize * PAGE as usize])
     }
 
     /// The addresses of the landing area and of the copies.
     #[must_use]
     pub fn extents(&self) -> Vec<std::ops::Range<u64>> {
-        let arenas = [&self.landing, &self.copies].into_iter().flatten();
+        let arenas = self.landing.iter().flat_map(|landing| &landing.parts).chain(&self.copies);
         let range = |(base, length): (*mut std::ffi::c_void, usize)| base as u64..base as u64 + length as u64;
         arenas.map(|arena| range(arena.extent())).collect()
     }
@@ -438,7 +517,7 @@ mod tests {
     fn reads_are_handed_over_once_they_are_as_many_as_said() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(4 * PAGE).unwrap();
-        let mut io = match PageIo::new(file, 4, 4, 1, 1) {
+        let mut io = match PageIo::new(file, [4, 0], 4, 1, 1) {
             Ok(io) => io,
             Err(errno) => {
                 return skip("reads_are_handed_over_once_they_are_as_many_as_said", &errno.to_string());
@@ -463,5 +542,38 @@ mod tests {
         slots.sort_unstable();
         assert_eq!(slots, [0, 1]);
         assert!(!io.reading.contains(&true) && !io.writing.contains(&true));
+    }
+
+    #[test]
+    fn an_area_takes_memory_while_it_is_open() {
+        const PAGES: u32 = 16;
+        let file = tempfile::tempfile().unwrap();
+        let content: Vec<u8> = (0..PAGES).flat_map(|page| [page as u8 + 1; PAGE as usize]).collect();
+        std::io::Write::write_all(&mut &file, &content).unwrap();
+        let mut io = match PageIo::new(file, [2, 512], 4, 1, 1) {
+            Ok(io) => io,
+            Err(errno) => return skip("an_area_takes_memory_while_it_is_open", &errno.to_string()),
+        };
+        let area = io.extents()[1].start;
+        let map = crate::page_map::PageMap::open().unwrap();
+        let held = || (0..8).map(|part| map.present(area + part * 64 * PAGE, 64).unwrap().count_ones()).sum();
+        io.submit(None).unwrap();
+        for _ in 0..3 {
+            assert_eq!((io.read(1, 0, PAGE as u32), held()), (Ok(()), 0));
+            io.open_area();
+            io.read(2, 0, PAGES * PAGE as u32).unwrap();
+            for _ in 0..2 {
+                while io.ring.completion().is_empty() {
+                    io.submit(Some(Duration::from_secs(1))).unwrap();
+                }
+                let Some(Done::Read { slot, result }) = io.next_done() else { panic!("a read is over") };
+                assert_eq!(result, if slot == 1 { PAGE as i32 } else { content.len() as i32 });
+            }
+            assert!(io.landing(1) == &content[..PAGE as usize] && io.landing(2) == content);
+            let pages: u32 = held();
+            assert!(pages >= PAGES, "{pages}");
+            io.close_area().unwrap();
+        }
+        assert_eq!(held(), 0);
     }
 }

@@ -76,6 +76,9 @@ impl Engine {
                 expanded += 1;
             } else if self.table.state(next) == State::Stored {
                 pages = self.neighbours(next, way);
+                if pages.len() > 1 && !self.free_landing.ask_for_wide(self.limits.total) {
+                    pages = next..next + 1;
+                }
                 let has_room = self.held() + (pages.len() as u64) < self.limits.total;
                 if !has_room || !self.start_load(pages.clone(), Purpose::Ahead) {
                     return;

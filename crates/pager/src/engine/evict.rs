@@ -102,7 +102,7 @@ impl Engine {
         let (started, mut more, mut tried) = (Instant::now(), false, false);
         let pieces = if is_short { PIECES_IN_ONE_GO } else { 1 };
         self.pool.set_limit(self.tier.share(&self.pool, &self.limits));
-        if self.held() + self.limits.reserve > self.limits.total {
+        if self.held() + self.kept_free() > self.limits.total {
             tried = true;
             // Interrupts nobody, so it comes first: meanwhile more of the threads come to wait.
             let goes_on = |_: &usize| started.elapsed() < COMPRESSED_FOR && self.compress_some();
@@ -136,10 +136,15 @@ impl Engine {
         Ok(more)
     }
 
+    /// What is kept free, also for reads of several pages.
+    pub(super) fn kept_free(&self) -> u64 {
+        self.limits.reserve + self.free_landing.wanted()
+    }
+
     /// Whether more is in place than leaves room, or a block is on its way out.
     fn has_to_evict(&self) -> bool {
-        let hard = self.queues.resident() + self.pool.pages();
-        hard + self.limits.soft + self.limits.reserve > self.limits.total || self.leaving.is_some()
+        let hard = self.queues.resident() + self.pool.pages() + self.free_landing.held();
+        hard + self.limits.soft + self.kept_free() > self.limits.total || self.leaving.is_some()
     }
 
     /// Whether waiting for memory makes sense: something can still be evicted, written or given back.

@@ -111,8 +111,14 @@ impl Engine {
     pub(super) fn take_landing(&mut self, pages: u32, wanted: bool) -> Option<u32> {
         loop {
             let slot = self.free_landing.take(pages, wanted);
-            if slot.is_some() || !self.give_back_oldest(!(wanted && pages == 1), !wanted) {
+            if slot.is_some() {
                 return slot;
+            }
+            let is_one = pages == 1;
+            let gave_back = self.give_back_oldest(!(wanted && is_one), !wanted)
+                || !wanted && is_one && self.give_back_oldest(false, true);
+            if !gave_back {
+                return None;
             }
         }
     }
@@ -131,7 +137,7 @@ impl Engine {
 
     /// What was read ahead longest ago and not used, in a slot of the kind, goes back to being on the store.
     /// False if there is none.
-    fn give_back_oldest(&mut self, from_wide: bool, if_stale: bool) -> bool {
+    pub(super) fn give_back_oldest(&mut self, from_wide: bool, if_stale: bool) -> bool {
         let oldest = self.landed.iter().position(|&slot| is_wide(slot) == from_wide);
         let Some(oldest) = oldest else { return false };
         let slot = self.landed[oldest];

@@ -37,8 +37,10 @@ const SEED: u64 = 7;
 /// What may happen in one exploration.
 #[derive(Debug, Clone, Copy)]
 struct Scope {
-    /// Pages, every other one in a block of its own.
+    /// Pages, two in a block.
     pages: u64,
+    /// Four in a block: threads may walk through them, and reads bring several.
+    in_a_row: bool,
     threads: usize,
     /// Reads and writes of the store that fail, at most. A page is lost when one more read fails.
     failures: u32,
@@ -80,6 +82,7 @@ struct Scope {
 
 const PLAIN: Scope = Scope {
     pages: 2,
+    in_a_row: false,
     threads: 1,
     failures: 0,
     remove: false,
@@ -103,6 +106,11 @@ const PLAIN: Scope = Scope {
 };
 
 impl Scope {
+    fn addresses(&self) -> impl Iterator<Item = u64> + use<> {
+        let in_block = if self.in_a_row { 4 } else { 2 };
+        (0..self.pages).map(move |page| BASE + page / in_block * BLOCK_BYTES + page % in_block * PAGE)
+    }
+
     /// Whether pages of this process may be lost.
     fn may_lose(&self, number: usize) -> bool {
         self.losses || self.holds > 0 && number > 0
@@ -338,6 +346,34 @@ fn the_more_is_read_at_a_time_the_more_threads_are_served_between_two_looks() {
 }
 
 #[test]
+fn room_for_reads_of_several_pages_is_kept_while_one_is_under_way() {
+    let scope = Scope { pages: 4, in_a_row: true, ..PLAIN };
+    let mut world = World::new(scope);
+    scope.addresses().zip(1..).for_each(|(address, content)| world.store(address, content));
+    let page = world.engine.space.page(BASE).unwrap();
+    let limits = world.engine.limits;
+    assert!(!world.engine.free_landing.ask_for_wide(limits.total));
+    world.take(&Step::Turn);
+    let held = |world: &World| world.engine.free_landing.held();
+    assert_eq!(held(&world), 2, "there was room for it");
+    assert!(world.engine.start_load(page..page + 2, Purpose::Ahead));
+    let later = || kernel(|kernel| kernel.time += Duration::from_secs(2));
+    let wait = |world: &mut World| {
+        for _ in 0..4 {
+            later();
+            world.take(&Step::Turn);
+        }
+    };
+    wait(&mut world);
+    assert_eq!(held(&world), 2, "the drive writes to it");
+    world.take(&Step::Read(0, true));
+    wait(&mut world);
+    assert_eq!(held(&world), 0, "what it brought is not wanted");
+    assert_eq!(world.engine.table.state(page), State::Stored);
+    world.settle();
+}
+
+#[test]
 fn what_was_read_ahead_in_vain_does_not_keep_a_segment_from_being_emptied() {
     let mut world = World::new(Scope { pages: 3, tight: true, ..PLAIN });
     world.store(BASE, 1);
@@ -438,9 +474,10 @@ fn long_walks() {
     let first = number("OVERDRIVE_MODEL_SEED", 1);
     for seed in first..first + number("OVERDRIVE_MODEL_WALKS", 2000) {
         let mut rng = Rng::new(seed);
-        let scattered = seed % 16 >= 8;
+        let (scattered, in_a_row) = (seed % 16 >= 8, seed % 5 == 3);
         let scope = Scope {
-            pages: 1 + rng.below(if scattered { 8 } else { 5 }),
+            pages: if in_a_row { 4 + rng.below(12) } else { 1 + rng.below(if scattered { 8 } else { 5 }) },
+            in_a_row,
             threads: 1 + rng.below(3) as usize,
             failures: rng.below(4) as u32 * if seed % 7 == 6 { 10 } else { 1 },
             remove: rng.below(2) == 0,
@@ -466,12 +503,24 @@ fn long_walks() {
         let scope = Scope { words: scope.words && !scope.remap, ..scope };
         let mut world = World::new(scope);
         let _ = write!(world.story, "seed {seed}, {scope:?}");
+        if in_a_row && !scope.tight && !scope.parts && !scope.seal {
+            // As if written in one go, so that one read can bring several.
+            scope.addresses().for_each(|address| world.store(address, (address - BASE) / PAGE % 61 * 4 + 1));
+        }
+        let mut behind = BASE;
         for _ in 0..400 {
             let steps = world.steps();
             // The engine and the drive get their turn as often as all else together.
             let (machine, program): (Vec<_>, Vec<_>) = steps.into_iter().partition(Step::is_of_the_machine);
             let from = if program.is_empty() || rng.below(2) == 0 { &machine } else { &program };
-            world.take(&from[rng.below(from.len() as u64) as usize]);
+            // Threads that walk on, mostly.
+            let on = from.iter().position(|step| matches!(step, Step::Touch(0, _, at, _) if *at == behind));
+            let on = on.filter(|_| in_a_row && rng.below(4) > 0);
+            let step = &from[on.unwrap_or_else(|| rng.below(from.len() as u64) as usize)];
+            if let Step::Touch(0, _, address, _) = step {
+                behind = scope.addresses().find(|next| next > address).unwrap_or(BASE);
+            }
+            world.take(step);
         }
         world.settle();
     }

@@ -2,7 +2,7 @@
 //! other equal steps. A thread may be on several at a time: who copies or merges is, and who sorts from both
 //! ends.
 
-use super::landing::{LANDING_PAGES, NARROW_SLOTS, WIDE_PAGES};
+use super::landing::{WIDE_AREA, WIDE_PAGES};
 
 /// Threads that are told apart, and walks of each that are remembered.
 const THREADS: usize = 64;
@@ -10,7 +10,7 @@ const WALKS: usize = 8;
 /// How far ahead of a walk page by page is read, at most. All walks share what can be on its way at a time:
 /// one that took more than its share would keep it, as it is the first to see what it gives back.
 const WINDOW_MAX: u32 = 16 * WIDE_PAGES;
-const SHARED: u32 = LANDING_PAGES - NARROW_SLOTS;
+const SHARED: u32 = WIDE_AREA;
 /// Faults in a row, each where it was expected, that make a walk: where what is read ahead is used, and where
 /// it is not, as in programs whose objects lie across the borders of pages.
 const PROOF: u32 = 1;
@@ -295,7 +295,7 @@ mod tests {
             let noted = pages.map(|(thread, page)| walks.note(thread, page, false, false));
             noted.map(|ahead| ahead.map_or(0, |ahead| ahead.count)).last().unwrap()
         };
-        assert_eq!([windows(1), windows(4), windows(28)], [256, 112, 16]);
+        assert_eq!([windows(1), windows(4), windows(28)], [256, 128, 16]);
     }
 
     #[test]

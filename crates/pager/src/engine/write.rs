@@ -23,7 +23,7 @@ impl Engine {
         self.lease();
         self.clean();
         while let Some(&token) = self.free_runs.last() {
-            let hurry = self.writes_nothing() && self.held() + self.limits.reserve > self.limits.total;
+            let hurry = self.writes_nothing() && self.held() + self.kept_free() > self.limits.total;
             let wanted = if hurry { 1 } else { SEGMENT_SLOTS as usize };
             if self.dirty.len() < wanted || !self.may_write() || !self.start_write(token)? {
                 break;

@@ -223,7 +223,7 @@ fn check_kernel() -> Result<(), String> {
         return Err("this kernel cannot move pages (UFFDIO_MOVE); wanted Linux 6.8 or newer".to_owned());
     }
     let file = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
-    PageIo::new(file, 1, 1, 1, 1).map(drop).map_err(|error| {
+    PageIo::new(file, [1, 0], 1, 1, 1).map(drop).map_err(|error| {
         // Where the kernel still counts what a ring takes as locked memory.
         let wanted = if error == overdrive_sys::Errno::NOMEM {
             "a larger ulimit -l"

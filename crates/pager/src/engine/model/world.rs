@@ -93,8 +93,7 @@ impl World {
             kernel.memories.push(Memory::default());
             kernel.writes_pass = scope.accesses;
         });
-        let addresses = (0..scope.pages).map(|page| BASE + page / 2 * BLOCK_BYTES + page % 2 * PAGE);
-        let wants: BTreeMap<_, _> = addresses.map(|address| (address, Want::Exactly(0))).collect();
+        let wants: BTreeMap<_, _> = scope.addresses().map(|address| (address, Want::Exactly(0))).collect();
         kernel(|kernel| kernel.memories[0].mapped = wants.keys().map(|&address| (address, false)).collect());
         let mut engine = Engine::new(Config {
             budget_bytes: 32 << 20,
@@ -115,7 +114,8 @@ impl World {
         .unwrap();
         // As small as it gets: a page in place, one in staging, a store of three segments.
         let compressed = if scope.compress == Compress::Off { 0 } else { 1 + u64::from(scope.scattered) };
-        let total = 3 + compressed;
+        // And the area for reads of several pages.
+        let total = 3 + compressed + 2 * u64::from(scope.in_a_row);
         engine.limits = Limits { budget: total, total, soft: 1, reserve: 1, compressed };
         engine.staging = Staging::new(3);
         engine.slots = Slots::new(4);
@@ -366,7 +366,7 @@ impl World {
             }
         }
         if number == 0 && self.scope.unmap {
-            let missing = (0..self.scope.pages).map(|page| BASE + page / 2 * BLOCK_BYTES + page % 2 * PAGE);
+            let missing = self.scope.addresses();
             steps.extend(
                 missing.filter(|address| !program.wants.contains_key(address)).take(1).map(Step::Map),
             );
