@@ -160,7 +160,8 @@ impl Engine {
         // One that is to be compressed is looked at again then.
         if !self.soft.contains(&frame) {
             self.staging.hold(frame);
-            self.dirty.push_back(frame);
+            // All frames that were filled after this one wait for it to be given back.
+            self.dirty.push_front(frame);
         }
     }
 

@@ -55,6 +55,13 @@ impl Engine {
         if !self.pool.is_nearly_full() || self.dirty.len() >= WAITING_MAX {
             return false;
         }
+        // It takes a group of frames before it gives any memory back. Without room for that, what is on its
+        // way to the store goes first.
+        let has_room = self.held() + u64::from(BLOCK_PAGES) <= self.limits.total;
+        let is_something_under_way = !self.dirty.is_empty() || !self.writes_nothing();
+        if !has_room && is_something_under_way {
+            return false;
+        }
         let oldest = self.longest_compressed();
         let group = if oldest.is_empty() { None } else { self.take_group() };
         let Some(group) = group else { return false };

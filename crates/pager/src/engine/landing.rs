@@ -204,11 +204,11 @@ impl FreeLanding {
 }
 
 impl Engine {
-    /// Opens the area of wide slots, if it is wanted and there is room, or if none can be made.
+    /// Opens the area of wide slots, if it is wanted and there is room.
     pub(super) fn open_landing(&mut self) {
         let wanted = self.free_landing.wanted();
         let has_room = || self.held() + wanted + self.limits.reserve / 2 <= self.limits.total;
-        if wanted > 0 && (has_room() || !self.can_make_room()) {
+        if wanted > 0 && has_room() {
             self.io.open_area();
             self.free_landing.open();
         }

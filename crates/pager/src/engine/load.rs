@@ -38,12 +38,15 @@ impl Engine {
             State::Loading => {
                 let Some(slot) = self.table.place(page) else { return };
                 let Some(load) = &mut self.loads[slot as usize] else { return };
-                if !load.wanted {
+                let (first, landed, pages) = (!load.wanted, load.landed, load.pages.clone());
+                if first {
                     load.wanted = true;
                     load.started = Instant::now();
                 }
-                if load.landed {
+                if landed && self.has_room_for(&pages) {
                     self.install_landed(slot);
+                } else if landed {
+                    self.wait_for_room(page, first);
                 }
             }
             _ => {}
@@ -179,10 +182,13 @@ impl Engine {
             if let Some(in_vain) = self.in_vain(load.purpose) {
                 *in_vain = (*in_vain + load.pages.len() as i32).min(REMEMBERED);
             }
-            for page in load.pages {
+            for page in load.pages.clone() {
                 if self.table.state(page) == State::Loading && self.table.place(page) == Some(slot) {
                     self.table.set(page, State::Stored, None);
                 }
+            }
+            if load.wanted {
+                self.waiting.extend(load.pages);
             }
         }
         self.free_landing.put(slot);
@@ -201,27 +207,41 @@ impl Engine {
         let bytes = load.pages.len() as i32 * PAGE as i32;
         if result == bytes {
             load.landed = true;
-            if load.wanted {
+            let (wanted, pages) = (load.wanted, load.pages.clone());
+            if wanted && self.has_room_for(&pages) {
                 self.install(slot);
-            } else {
-                self.landed.push_back(slot);
+                return;
+            }
+            self.landed.push_back(slot);
+            if wanted {
+                self.wait_for_room(pages.start, true);
             }
             return;
         }
         self.stats.add(Stat::StoreErrors, 1);
         if load.pages.len() > 1 || !load.wanted && load.purpose.is_ahead() {
             // Read ahead by mistake or misfortune: page by page, when wanted, it may still work.
-            let (wanted, pages) = (load.wanted, load.pages.clone());
             self.give_back(slot);
-            if wanted {
-                self.waiting.extend(pages);
-            }
             return;
         }
         let (page, tries) = (load.pages.start, load.tries);
         self.loads[slot as usize] = None;
         self.free_landing.put(slot);
         self.read_again(page, slot, tries, result);
+    }
+
+    /// Whether what one read has brought fits the budget, or has to. For one page there was room when its
+    /// read was begun.
+    fn has_room_for(&self, pages: &Range<u32>) -> bool {
+        let more = pages.len() as u64;
+        more == 1 || self.held() + more <= self.limits.total || !self.can_make_room()
+    }
+
+    /// Somebody waits for this page, which has landed, until there is room for all that came with it.
+    /// `first`: and did not before.
+    fn wait_for_room(&mut self, page: u32, first: bool) {
+        self.stats.add(Stat::DirectStalls, u64::from(first));
+        self.waiting.push_back(page);
     }
 
     /// Puts what waits in a slot in place.
