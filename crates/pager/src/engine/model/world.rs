@@ -114,9 +114,10 @@ impl World {
         .unwrap();
         // As small as it gets: a page in place, one in staging, a store of three segments.
         let compressed = if scope.compress == Compress::Off { 0 } else { 1 + u64::from(scope.scattered) };
-        // And the area for reads of several pages.
-        let total = 3 + compressed + 2 * u64::from(scope.in_a_row);
-        engine.limits = Limits { budget: total, total, soft: 1, reserve: 1, compressed };
+        // And the area for reads of several pages; what is kept free is as much as one of them brings, or more.
+        let rows = u64::from(scope.in_a_row);
+        let (total, reserve) = (3 + compressed + 4 * rows, 1 + 2 * rows);
+        engine.limits = Limits { budget: total, total, soft: 1, reserve, compressed };
         engine.staging = Staging::new(3);
         engine.slots = Slots::new(4);
         if scope.parts {
