@@ -2,7 +2,7 @@
 //! where the system has them.
 
 use crate::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munlock, munmap};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
@@ -39,12 +39,13 @@ impl Arena {
     /// ENOMEM when the memory is not to be had, EINVAL when the size overflows or is zero.
     pub fn new(slots: usize, slot_bytes: usize) -> Result<Self, Errno> {
         let mapped_bytes = Self::mapped_bytes_for(slots, slot_bytes, false).ok_or(Errno::INVAL)?;
-        let slot_bytes = slot_bytes.checked_next_multiple_of(4096).ok_or(Errno::INVAL)?;
-        let (base, backing) = match map(mapped_bytes, MapFlags::HUGETLB | MapFlags::HUGE_2MB) {
-            Ok(base) => (base, Backing::HugeTlb),
-            Err(_) => (map(mapped_bytes, MapFlags::empty())?, Backing::Transparent),
+        let mut arena = match map(mapped_bytes, MapFlags::HUGETLB | MapFlags::HUGE_2MB) {
+            Ok(base) => {
+                let slot_bytes = slot_bytes.checked_next_multiple_of(4096).ok_or(Errno::INVAL)?;
+                Self { base, mapped_bytes, slot_bytes, slots, backing: Backing::HugeTlb }
+            }
+            Err(_) => Self::untouched(slots, slot_bytes, true)?,
         };
-        let mut arena = Self { base, mapped_bytes, slot_bytes, slots, backing };
         arena.touch();
         Ok(arena)
     }
@@ -54,10 +55,7 @@ impl Arena {
     /// # Errors
     /// As [`Arena::new`].
     pub fn small(slots: usize, slot_bytes: usize) -> Result<Self, Errno> {
-        let mapped_bytes = Self::mapped_bytes_for(slots, slot_bytes, true).ok_or(Errno::INVAL)?;
-        let slot_bytes = slot_bytes.checked_next_multiple_of(4096).ok_or(Errno::INVAL)?;
-        let base = map(mapped_bytes, MapFlags::empty())?;
-        let mut arena = Self { base, mapped_bytes, slot_bytes, slots, backing: Backing::Small };
+        let mut arena = Self::untouched(slots, slot_bytes, false)?;
         arena.touch();
         Ok(arena)
     }
@@ -70,16 +68,30 @@ impl Arena {
         let mapped_bytes = Self::mapped_bytes_for(slots, slot_bytes, !huge).ok_or(Errno::INVAL)?;
         let slot_bytes = slot_bytes.checked_next_multiple_of(4096).ok_or(Errno::INVAL)?;
         let base = map(mapped_bytes, MapFlags::empty())?;
-        let backing = if huge { Backing::Transparent } else { Backing::Small };
+        let (backing, advice) = if huge {
+            (Backing::Transparent, Advice::LinuxHugepage)
+        } else {
+            (Backing::Small, Advice::LinuxNoHugepage)
+        };
         let arena = Self { base, mapped_bytes, slot_bytes, slots, backing };
-        arena.advise();
+        // SAFETY: the range is exactly our own mapping; the advice changes only its page size.
+        let _ = unsafe { madvise(arena.base.as_ptr().cast(), mapped_bytes, advice) };
         Ok(arena)
     }
 
-    /// Gives all of its memory back to the kernel: it is zeroes again, and takes none until it is used.
+    /// Gives all of its memory back to the kernel: it is zeroes again, and takes none until it is used. Also
+    /// where the program has locked all its memory (mlockall), which is not meant for this.
     pub(crate) fn give_back(&mut self) -> Result<(), Errno> {
+        let (base, bytes) = (self.base.as_ptr().cast(), self.mapped_bytes);
         // SAFETY: the range is exactly our own mapping, and `&mut self` the only reference into it.
-        unsafe { madvise(self.base.as_ptr().cast(), self.mapped_bytes, Advice::LinuxDontNeed) }
+        unsafe {
+            let given = madvise(base, bytes, Advice::LinuxDontNeed);
+            if given != Err(Errno::INVAL) {
+                return given;
+            }
+            let _ = munlock(base, bytes);
+            madvise(base, bytes, Advice::LinuxDontNeed)
+        }
     }
 
     /// Bytes that so many buffers of so many bytes are mapped with; none for nothing, or for too much.
@@ -89,23 +101,9 @@ impl Arena {
         if small { Some(wanted) } else { wanted.checked_next_multiple_of(HUGE_PAGE) }
     }
 
-    /// Asks for huge pages and touches each page, so that no page fault falls into a measurement.
+    /// Touches each page, so that no page fault falls into a measurement.
     fn touch(&mut self) {
-        self.advise();
         self.all_mut().fill(0);
-    }
-
-    /// Asks for huge pages, or for small ones.
-    fn advise(&self) {
-        let advice = match self.backing {
-            Backing::HugeTlb => None,
-            Backing::Transparent => Some(Advice::LinuxHugepage),
-            Backing::Small => Some(Advice::LinuxNoHugepage),
-        };
-        if let Some(advice) = advice {
-            // SAFETY: the range is exactly our own mapping; the advice changes only its page size.
-            let _ = unsafe { madvise(self.base.as_ptr().cast(), self.mapped_bytes, advice) };
-        }
     }
 
     /// All slots as one slice.

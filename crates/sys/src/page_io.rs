@@ -76,10 +76,11 @@ impl Landing {
     /// The ring forgets the part.
     fn withdraw(&mut self, ring: &IoUring, part: usize) -> Result<(), Errno> {
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        if std::mem::take(&mut self.registered[part]) {
+        if self.registered[part] {
             // SAFETY: nothing is referred to.
             let told = unsafe { ring.submitter().register_buffers_update(part as u32, &[nothing], None) };
             told.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            self.registered[part] = false;
         }
         Ok(())
     }

@@ -118,7 +118,7 @@ impl Engine {
     /// A thread waits for a page that is compressed. Says how old it was in the tier, and what it took, when
     /// the page is in place.
     pub(super) fn expand(&mut self, page: u32, address: u64) -> Option<(u32, Duration)> {
-        if self.held() >= self.limits.total && self.can_make_room() {
+        if self.has_to_wait(1) {
             self.stats.add(Stat::DirectStalls, 1);
             self.waiting.push_back(page);
             return None;

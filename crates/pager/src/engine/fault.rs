@@ -55,7 +55,7 @@ impl Engine {
     }
 
     fn fill_with_zeroes(&mut self, page: u32, address: u64, write: bool, thread: u32) {
-        if self.held() >= self.limits.total && self.can_make_room() {
+        if self.has_to_wait(1) {
             self.stats.add(Stat::DirectStalls, 1);
             self.waiting.push_back(page);
             return;

@@ -30,7 +30,7 @@ const STALE: Duration = Duration::from_millis(50);
 /// so many pages that threads waited for.
 const ASKED_LEAST: u32 = if cfg!(test) { 1 } else { 16 };
 const DEMANDED_FOR_ONE: u32 = 8;
-/// The share of DRAM that it may take, at most.
+/// The share of DRAM that it may take, at most: a quarter.
 const WIDE_SHARE: u64 = if cfg!(test) { 2 } else { 4 };
 /// After so many periods in which it was not, it is closed.
 const IDLE_PERIODS: u32 = if cfg!(test) { 1 } else { 3 };
@@ -85,8 +85,8 @@ impl FreeLanding {
     /// fit DRAM.
     pub(super) fn ask_for_wide(&mut self, fits: u64) -> bool {
         self.asked = self.asked.saturating_add(1);
-        let is_small = WIDE_HELD * WIDE_SHARE <= fits;
-        if self.area == Area::Closed && is_small && self.is_worth_while() {
+        let may_open = WIDE_HELD * WIDE_SHARE <= fits;
+        if self.area == Area::Closed && may_open && self.is_worth_while() {
             self.area = Area::Wanted;
         }
         self.area == Area::Open
@@ -267,7 +267,7 @@ mod tests {
         wait_for(&mut free, (ASKED_LEAST + 1) * DEMANDED_FOR_ONE + 1);
         assert!((0..ASKED_LEAST).all(|_| !free.ask_for_wide(FITS)));
         assert_eq!(free.wanted(), 0, "too few of the pages are read so");
-        assert!(!free.ask_for_wide(FITS) || free.wanted() == 0);
+        assert_eq!((free.ask_for_wide(FITS), free.wanted()), (false, WIDE_HELD), "one more is enough");
         free.begin_period();
         assert!((0..ASKED_LEAST).all(|_| !free.ask_for_wide(FITS)));
         assert_eq!((free.held(), free.wanted()), (0, WIDE_HELD));

@@ -28,7 +28,7 @@ impl Engine {
     pub(super) fn want(&mut self, page: u32) {
         match self.table.state(page) {
             State::Stored => {
-                if self.held() >= self.limits.total && self.can_make_room() {
+                if self.has_to_wait(1) {
                     self.stats.add(Stat::DirectStalls, 1);
                     self.waiting.push_back(page);
                 } else if !self.start_load(page..page + 1, Purpose::Demand) {
@@ -46,7 +46,8 @@ impl Engine {
                 if landed && self.has_room_for(&pages) {
                     self.install_landed(slot);
                 } else if landed {
-                    self.wait_for_room(page, first);
+                    self.stats.add(Stat::DirectStalls, u64::from(first));
+                    self.waiting.push_back(page);
                 }
             }
             _ => {}
@@ -57,7 +58,7 @@ impl Engine {
     /// be filled with zeroes.
     pub(super) fn start_waiting(&mut self) {
         for _ in 0..self.waiting.len() {
-            if self.held() >= self.limits.total && self.can_make_room() {
+            if self.has_to_wait(1) {
                 return;
             }
             let Some(page) = self.waiting.pop_front() else { return };
@@ -214,7 +215,9 @@ impl Engine {
             }
             self.landed.push_back(slot);
             if wanted {
-                self.wait_for_room(pages.start, true);
+                self.stats.add(Stat::DirectStalls, 1);
+                // Any of them may be the one, and the others may be given up meanwhile.
+                self.waiting.extend(pages);
             }
             return;
         }
@@ -233,15 +236,12 @@ impl Engine {
     /// Whether what one read has brought fits the budget, or has to. For one page there was room when its
     /// read was begun.
     fn has_room_for(&self, pages: &Range<u32>) -> bool {
-        let more = pages.len() as u64;
-        more == 1 || self.held() + more <= self.limits.total || !self.can_make_room()
+        pages.len() == 1 || !self.has_to_wait(pages.len() as u64)
     }
 
-    /// Somebody waits for this page, which has landed, until there is room for all that came with it.
-    /// `first`: and did not before.
-    fn wait_for_room(&mut self, page: u32, first: bool) {
-        self.stats.add(Stat::DirectStalls, u64::from(first));
-        self.waiting.push_back(page);
+    /// Whether so many pages more have to wait until room is made, as it can be.
+    pub(super) fn has_to_wait(&self, pages: u64) -> bool {
+        self.held() + pages > self.limits.total && self.can_make_room()
     }
 
     /// Puts what waits in a slot in place.

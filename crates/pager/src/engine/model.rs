@@ -374,6 +374,27 @@ fn room_for_reads_of_several_pages_is_kept_while_one_is_under_way() {
 }
 
 #[test]
+fn who_waits_for_room_is_served_when_what_came_before_in_the_same_read_is_given_up() {
+    let scope = Scope { pages: 4, in_a_row: true, threads: 2, remove: true, ..PLAIN };
+    let mut world = World::new(scope);
+    scope.addresses().zip(1..).for_each(|(address, content)| world.store(address, content));
+    let page = world.engine.space.page(BASE).unwrap();
+    let limits = world.engine.limits;
+    world.engine.free_landing.ask_for_wide(limits.total);
+    world.take(&Step::Turn);
+    assert!(world.engine.start_load(page..page + 2, Purpose::Ahead));
+    [Step::Touch(0, 0, BASE + PAGE, None), Step::Turn].iter().for_each(|step| world.take(step));
+    world.engine.limits.total = world.engine.held() + 1;
+    [Step::Read(0, true), Step::Turn].iter().for_each(|step| world.take(step));
+    assert_eq!(world.engine.table.state(page + 1), State::Loading, "there is no room for both");
+    [Step::Remove(0, 1, BASE), Step::Turn, Step::GoOn(0, 1)].iter().for_each(|step| world.take(step));
+    world.engine.limits = limits;
+    [Step::Turn, Step::Turn].iter().for_each(|step| world.take(step));
+    assert_eq!(world.engine.table.state(page + 1), State::Resident);
+    world.settle();
+}
+
+#[test]
 fn what_was_read_ahead_in_vain_does_not_keep_a_segment_from_being_emptied() {
     let mut world = World::new(Scope { pages: 3, tight: true, ..PLAIN });
     world.store(BASE, 1);
