@@ -444,7 +444,7 @@ impl Engine {
         if busy {
             self.tier.note_reading(reading.elapsed());
         }
-        let is_short = self.held() + self.limits.reserve / 2 > self.limits.total;
+        let is_short = self.is_short();
         // A thread that was woken on this processor goes first.
         let others_had_their_turn = self.idle.is_some() || self.spin.is_zero();
         if is_short || (!busy && others_had_their_turn) {

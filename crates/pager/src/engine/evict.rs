@@ -136,6 +136,12 @@ impl Engine {
         Ok(more)
     }
 
+    /// Whether so little is free that room has to be made while threads run, also for reads of several pages:
+    /// beside a thread that walks on there is always something else to do.
+    pub(super) fn is_short(&self) -> bool {
+        self.held() + self.free_landing.wanted() + self.limits.reserve / 2 > self.limits.total
+    }
+
     /// What is kept free, also for reads of several pages.
     pub(super) fn kept_free(&self) -> u64 {
         self.limits.reserve + self.free_landing.wanted()

@@ -206,9 +206,7 @@ impl FreeLanding {
 impl Engine {
     /// Opens the area of wide slots, if it is wanted and there is room.
     pub(super) fn open_landing(&mut self) {
-        let wanted = self.free_landing.wanted();
-        let has_room = || self.held() + wanted + self.limits.reserve / 2 <= self.limits.total;
-        if wanted > 0 && has_room() {
+        if self.free_landing.wanted() > 0 && !self.is_short() {
             self.io.open_area();
             self.free_landing.open();
         }

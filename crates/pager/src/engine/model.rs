@@ -452,6 +452,19 @@ fn several_pieces_of_a_block_leave_in_one_go_only_while_room_is_short() {
 }
 
 #[test]
+fn room_for_reads_of_several_pages_is_made_beside_threads_that_always_have_something_to_do() {
+    let mut world = world_short_of_room(Scope { remove: true, ..PLAIN });
+    world.engine.limits.total = world.engine.held();
+    assert!(!world.engine.free_landing.ask_for_wide(world.engine.limits.budget));
+    assert_eq!(world.engine.free_landing.wanted(), 2);
+    // A message: there is something to do.
+    let last = *world.programs[0].wants.keys().last().unwrap();
+    [Step::Remove(0, 0, last), Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
+    assert!(world.engine.leaving.is_some(), "the other block is on its way out");
+    world.settle();
+}
+
+#[test]
 fn a_go_ends_where_an_event_waits_to_be_read() {
     let mut world = world_short_of_room(Scope { remove: true, ..PLAIN });
     let last = *world.programs[0].wants.keys().last().unwrap();
