@@ -765,6 +765,10 @@ impl PageIo {
         Ok(())
     }
 
+    pub(crate) fn has_done(&self) -> bool {
+        kernel(|kernel| !kernel.done.is_empty())
+    }
+
     pub(crate) fn next_done(&mut self) -> Option<Done> {
         let told = kernel(|kernel| {
             let Kernel { watched, memories, .. } = kernel;

@@ -428,6 +428,11 @@ impl PageIo {
         flagged && queue.is_empty() && !queue.taskrun() && !queue.cq_overflow()
     }
 
+    /// Whether something is over, told without a system call.
+    pub fn has_done(&mut self) -> bool {
+        self.ring.submission().taskrun() || !self.ring.completion().is_empty()
+    }
+
     /// The next thing that is over.
     pub fn next_done(&mut self) -> Option<Done> {
         let entry = loop {
@@ -534,6 +539,7 @@ mod tests {
         let mut slots = Vec::new();
         while slots.len() < 2 {
             io.submit(Some(Duration::from_secs(1))).unwrap();
+            assert!(io.has_done());
             while let Some(done) = io.next_done() {
                 let Done::Read { slot, result } = done else { panic!("{done:?} was not asked for") };
                 assert_eq!(result, PAGE as i32);
@@ -542,6 +548,7 @@ mod tests {
         }
         slots.sort_unstable();
         assert_eq!(slots, [0, 1]);
+        assert!(!io.has_done(), "nothing is left");
         assert!(!io.reading.contains(&true) && !io.writing.contains(&true));
     }
 

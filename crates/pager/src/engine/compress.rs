@@ -25,9 +25,12 @@ impl Engine {
 
     /// Compresses some pages of the oldest frames, so that these can be given back. What does not compress,
     /// or finds no room, goes to the store. True when there was something to do.
-    pub(super) fn compress_some(&mut self) -> bool {
+    pub(super) fn compress_some(&mut self, is_short: bool) -> bool {
         let (started, mut tried) = (Instant::now(), 0);
         for _ in 0..AT_ONCE {
+            if tried > 0 && self.others_come_first(is_short) {
+                break;
+            }
             let Some(frame) = self.soft.pop_front() else { break };
             tried += 1;
             let page = self.staging.page(frame).filter(|&page| self.is_in(page, frame));

@@ -105,8 +105,11 @@ impl Engine {
         if self.held() + self.kept_free() > self.limits.total {
             tried = true;
             // Interrupts nobody, so it comes first: meanwhile more of the threads come to wait.
-            let goes_on = |_: &usize| started.elapsed() < COMPRESSED_FOR && self.compress_some();
+            let goes_on = |_: &usize| started.elapsed() < COMPRESSED_FOR && self.compress_some(is_short);
             more |= (0..pieces).take_while(goes_on).count() > 0;
+            if self.others_come_first(is_short) {
+                return Ok(true);
+            }
             more |= self.release()?;
         }
         let (before, mut some) = (self.queues.resident(), false);
@@ -123,6 +126,9 @@ impl Engine {
         // A piece that was looked at before its block turned out to stay is no progress.
         more |= some || self.queues.resident() < before;
         self.tier.note_room(started);
+        if self.others_come_first(is_short) {
+            return Ok(true);
+        }
         let moved = self.move_together();
         // The group taken last stays so until it is full.
         more |= moved || self.leaving.is_none() && self.spill();
@@ -140,6 +146,11 @@ impl Engine {
     /// beside a thread that walks on there is always something else to do.
     pub(super) fn is_short(&self) -> bool {
         self.held() + self.free_landing.wanted() + self.limits.reserve / 2 > self.limits.total
+    }
+
+    /// Whether a thread may be served first, as something was read and room is not short.
+    pub(super) fn others_come_first(&mut self, is_short: bool) -> bool {
+        !is_short && self.io.has_done()
     }
 
     /// What is kept free, also for reads of several pages.

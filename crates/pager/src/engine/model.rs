@@ -465,6 +465,28 @@ fn room_for_reads_of_several_pages_is_made_beside_threads_that_always_have_somet
 }
 
 #[test]
+fn who_waits_for_what_was_read_comes_before_room_that_is_not_short() {
+    let mut world = World::new(Scope { pages: 3, ..PLAIN });
+    world.engine.limits = Limits { budget: 64, total: 64, soft: 1, reserve: 1, compressed: 0 };
+    let addresses: Vec<u64> = world.programs[0].wants.keys().copied().collect();
+    world.store(addresses[0], 1);
+    for &address in &addresses[1..] {
+        world.take(&Step::Touch(0, 0, address, Some(1)));
+        [Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
+    }
+    let page = world.engine.space.page(addresses[0]).unwrap();
+    assert!(world.engine.start_load(page..page + 1, Purpose::Ahead));
+    world.take(&Step::Read(0, true));
+    world.engine.limits.total = 1;
+    kernel(|kernel| kernel.time += Duration::from_millis(1));
+    assert_eq!(world.engine.make_room(false), Ok(true));
+    assert!(world.engine.leaving.is_none(), "nothing has begun to go");
+    assert_eq!(world.engine.make_room(true), Ok(true));
+    assert_eq!(world.engine.queues.resident(), 1);
+    world.settle();
+}
+
+#[test]
 fn a_go_ends_where_an_event_waits_to_be_read() {
     let mut world = world_short_of_room(Scope { remove: true, ..PLAIN });
     let last = *world.programs[0].wants.keys().last().unwrap();
