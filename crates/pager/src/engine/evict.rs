@@ -107,14 +107,13 @@ impl Engine {
             // Interrupts nobody, so it comes first: meanwhile more of the threads come to wait.
             let goes_on = |_: &usize| started.elapsed() < COMPRESSED_FOR && self.compress_some(is_short);
             more |= (0..pieces).take_while(goes_on).count() > 0;
-            if self.others_come_first(is_short) {
-                return Ok(true);
+            if !self.others_come_first(is_short) {
+                more |= self.release()?;
             }
-            more |= self.release()?;
         }
         let (before, mut some) = (self.queues.resident(), false);
         for _ in 0..pieces {
-            if !self.has_to_evict() {
+            if self.others_come_first(is_short) || !self.has_to_evict() {
                 break;
             }
             tried = true;
