@@ -6,6 +6,9 @@
 //! reads and the program's own work, its threads get further on one processor than on all. Whether it does is
 //! not foreseen but tried: in turn, a few hundredths of a second each, by the pages that came in.
 //!
+//! Pages do not tell of what a program computes between its faults. So threads that spend much of the time on
+//! that are left on all processors, whatever pages say.
+//!
 //! Only decides: looks come in, what to do next comes out.
 
 use std::time::Duration;
@@ -17,6 +20,15 @@ pub struct Step {
     pub width: Option<usize>,
     /// Until the next look.
     pub rest: Duration,
+}
+
+/// What a program has done since it started.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Program {
+    /// Its threads now.
+    pub threads: usize,
+    /// Processor time that these have spent outside of the kernel.
+    pub computed: Duration,
 }
 
 /// Below so many pages a second it is not paging that holds a program up.
@@ -35,6 +47,10 @@ const BELIEVED: Duration = Duration::from_secs(2);
 const BELIEVED_MAX: Duration = Duration::from_secs(32);
 /// A rate that differs so much from the one that was found is of another kind of work.
 const OTHER_WORK: f64 = 1.6;
+/// Several threads that compute for so much of the time of fewer processors are not kept to these.
+const COMPUTES: f64 = 0.3;
+/// How far back is looked for that: the kernel counts processor time in steps of some milliseconds.
+const COMPUTES_FOR: Duration = Duration::from_millis(500);
 /// To put so many threads elsewhere takes longer than they are given to settle: nothing is tried with more.
 const THREADS_MOST: usize = 512;
 /// How often it is looked otherwise.
@@ -104,6 +120,9 @@ pub struct Gather {
     settled: Option<Option<usize>>,
     believed: Duration,
     last: Option<(Duration, u64)>,
+    /// Processor time of the threads' own at the last look, and how many processors' worth it was lately.
+    computed: Option<Duration>,
+    computing: f64,
     /// Whether the next trial is of a larger width.
     widens: bool,
 }
@@ -116,6 +135,8 @@ impl Default for Gather {
             settled: None,
             believed: BELIEVED,
             last: None,
+            computed: None,
+            computing: 0.0,
             widens: false,
         }
     }
@@ -123,26 +144,33 @@ impl Default for Gather {
 
 impl Gather {
     /// What to do, at this time of a clock that only moves on, when `pages` came in since the start, for a
-    /// program that may use so many processors. How many threads it has is asked only when it matters.
-    pub fn next(&mut self, at: Duration, pages: u64, cpus: usize, threads: impl FnOnce() -> usize) -> Step {
+    /// program that may use so many processors. It is looked at only when it matters.
+    pub fn next(&mut self, at: Duration, pages: u64, cpus: usize, program: impl FnOnce() -> Program) -> Step {
         let Some((then, before)) = self.last.replace((at, pages)) else {
             return Step { width: self.width, rest: REST };
         };
-        let (time, came) = (at.saturating_sub(then).as_secs_f64(), pages.saturating_sub(before));
-        let rate = if time > 0.0 { came as f64 / time } else { 0.0 };
+        let (time, came) = (at.saturating_sub(then), pages.saturating_sub(before));
+        let rate = if time.is_zero() { 0.0 } else { came as f64 / time.as_secs_f64() };
+        if rate < FEW_PER_S && !matches!(self.state, State::Trying(_)) {
+            *self = Self { last: self.last, ..Self::default() };
+            return Step { width: None, rest: REST };
+        }
+        let program = program();
+        self.note_computing(&program, time);
         match self.state {
+            State::Trying(trial) if self.needs_more_than(trial.narrow, &program) => self.give_up(),
             State::Trying(trial) => self.tried(trial, came, at),
-            _ if rate < FEW_PER_S => {
-                *self = Self { last: self.last, ..Self::default() };
+            State::Quiet => self.begin(&program, cpus, at, rate),
+            State::Believing { .. } if self.width.is_some_and(|width| self.needs_more_than(width, &program)) => {
+                self.give_up();
             }
-            State::Quiet => self.begin(threads(), cpus, at, rate),
             State::Believing { until, rate: found } => {
                 let is_other = rate > found * OTHER_WORK || rate < found / OTHER_WORK;
                 if is_other {
                     self.settled = None;
                 }
                 if is_other || at >= until {
-                    self.begin(threads(), cpus, at, rate);
+                    self.begin(&program, cpus, at, rate);
                 }
             }
         }
@@ -154,16 +182,36 @@ impl Gather {
         Step { width: self.width, rest }
     }
 
+    /// So much time has passed since the last look.
+    fn note_computing(&mut self, program: &Program, time: Duration) {
+        // Of threads that have ended meanwhile nothing is known.
+        let Some(before) = self.computed.replace(program.computed) else { return };
+        let share = program.computed.saturating_sub(before).as_secs_f64() / time.as_secs_f64().max(1e-3);
+        let part = time.as_secs_f64() / (time + COMPUTES_FOR).as_secs_f64();
+        self.computing += (share - self.computing) * part;
+    }
+
+    /// Whether threads that could compute at the same time have much to compute.
+    fn needs_more_than(&self, width: usize, program: &Program) -> bool {
+        program.threads > 1 && self.computing > COMPUTES * width as f64
+    }
+
+    /// All processors, and nothing is known.
+    fn give_up(&mut self) {
+        let Self { last, computed, computing, .. } = *self;
+        *self = Self { last, computed, computing, ..Self::default() };
+    }
+
     /// Sets what is known against its neighbour on the ladder: all processors, half of those that the threads
     /// can use, and so on down to one.
-    fn begin(&mut self, threads: usize, cpus: usize, at: Duration, rate: f64) {
-        if threads > THREADS_MOST {
+    fn begin(&mut self, program: &Program, cpus: usize, at: Duration, rate: f64) {
+        if program.threads > THREADS_MOST {
             (self.width, self.settled) = (None, None);
             self.state = State::Believing { until: at + BELIEVED_MAX, rate };
             return;
         }
         self.state = State::Quiet;
-        let useful = threads.min(cpus);
+        let useful = program.threads.min(cpus);
         let below = |width: usize| (width > 1).then_some(width / 2);
         let above = |width: usize| Some(width * 2).filter(|&wider| wider < useful.max(2));
         let top = if useful > 1 { below(useful) } else { Some(1) };
@@ -177,7 +225,7 @@ impl Gather {
             },
         };
         self.widens = !self.widens;
-        let Some(narrow) = narrow else { return };
+        let Some(narrow) = narrow.filter(|&narrow| !self.needs_more_than(narrow, program)) else { return };
         let trial = Trial { wide, narrow, settles: true, slices: 0, before: 0, sums: [0; 2], won: 0 };
         self.state = State::Trying(trial);
         self.width = trial.wide;
@@ -220,6 +268,9 @@ mod tests {
         random: Rng,
         threads: usize,
         cpus: usize,
+        /// How many processors' worth its threads compute, and what they have.
+        computing: f64,
+        computed: f64,
         /// How long it ran at each width.
         times: std::collections::BTreeMap<Option<usize>, Duration>,
     }
@@ -228,19 +279,24 @@ mod tests {
         fn new(threads: usize, cpus: usize, seed: u64) -> Self {
             let (gather, random) = (Gather::default(), Rng::new(seed));
             let times = std::collections::BTreeMap::new();
-            Self { gather, now: Duration::ZERO, pages: 0.0, random, threads, cpus, times }
+            let (now, pages, computing, computed) = (Duration::ZERO, 0.0, 0.0, 0.0);
+            Self { gather, now, pages, random, threads, cpus, computing, computed, times }
         }
 
         fn run(&mut self, time: Duration, rate: impl Fn(Option<usize>) -> f64) -> Option<usize> {
             let end = self.now + time;
             let mut width = None;
             while self.now < end {
-                let step = self.gather.next(self.now, self.pages as u64, self.cpus, || self.threads);
+                // The kernel counts in steps.
+                let computed = Duration::from_millis(self.computed as u64 / 10 * 10);
+                let program = || Program { threads: self.threads, computed };
+                let step = self.gather.next(self.now, self.pages as u64, self.cpus, program);
                 if !matches!(self.gather.state, State::Trying(_)) {
                     width = step.width;
                 }
                 let noise = 0.9 + 0.2 * (self.random.below(1000) as f64 / 1000.0);
                 self.pages += rate(step.width) * step.rest.as_secs_f64() * noise;
+                self.computed += self.computing * step.rest.as_secs_f64() * 1000.0 * noise;
                 self.now += step.rest;
                 *self.times.entry(step.width).or_default() += step.rest;
             }
@@ -274,6 +330,26 @@ mod tests {
             let mut world = World::new(16, 2, seed);
             world.run(Duration::from_secs(60), |_| 30_000.0);
             assert!(world.share(None) > 0.75, "seed {seed}: {:?}", world.times);
+        }
+    }
+
+    #[test]
+    fn threads_that_compute_keep_their_processors_whatever_pages_say() {
+        let rate = |width: Option<usize>| if width.is_some() { 65_000.0 } else { 45_000.0 };
+        for seed in 0..20 {
+            let mut world = World::new(2, 2, seed);
+            world.computing = 0.5;
+            assert_eq!(world.run(Duration::from_secs(60), rate), None, "seed {seed}");
+            assert!(world.share(None) > 0.97, "seed {seed}: {:?}", world.times);
+            // As soon as they only wait, pages decide; and as soon as they compute, they have all back.
+            world.computing = 0.1;
+            assert_eq!(world.run(Duration::from_secs(3), rate), Some(1), "seed {seed}");
+            world.computing = 0.5;
+            assert_eq!(world.run(Duration::from_secs(2), rate), None, "seed {seed}");
+            // One thread computes on one processor anyway.
+            let mut lone = World::new(1, 2, seed);
+            lone.computing = 0.5;
+            assert_eq!(lone.run(Duration::from_secs(10), rate), Some(1), "seed {seed}");
         }
     }
 

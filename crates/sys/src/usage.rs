@@ -1,7 +1,9 @@
 //! What a thread and a CPU spent: user and system time, context switches, interrupts, time stolen by the
 //! hypervisor.
 
+use crate::proc_stat::field;
 use std::io;
+use std::time::Duration;
 
 /// CPU time and context switches of a thread, or of all of a process, since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -56,6 +58,15 @@ impl ThreadUsage {
             involuntary_switches: self.involuntary_switches.saturating_sub(earlier.involuntary_switches),
         }
     }
+}
+
+/// Time that a thread has spent in user space since it started, in steps of 10 ms (USER_HZ): the thread with
+/// this id, of whatever process. None when there is none, or it is hidden.
+#[must_use]
+pub fn user_time_of(thread: u32) -> Option<Duration> {
+    // What stands one folder higher is of all threads of its process.
+    let stat = std::fs::read_to_string(format!("/proc/{thread}/task/{thread}/stat")).ok()?;
+    Some(Duration::from_millis(field(&stat, 14)?.parse::<u64>().ok()? * 10))
 }
 
 /// Time one CPU has spent since boot, in clock ticks of 10 ms (USER_HZ), from /proc/stat.
@@ -158,5 +169,18 @@ mod tests {
         }
         let used = ThreadUsage::of_current_thread().since(&before);
         assert!(used.user_s + used.system_s > 0.005, "{used:?}");
+    }
+
+    #[test]
+    fn a_threads_own_time_is_counted_and_not_its_process() {
+        let own = || rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let start = std::time::Instant::now();
+        while user_time_of(own()).unwrap() < Duration::from_millis(100) {
+            std::hint::spin_loop();
+            assert!(start.elapsed().as_secs() < 60, "no time is counted");
+        }
+        let other = std::thread::spawn(move || user_time_of(own()).unwrap()).join().unwrap();
+        assert!(other < Duration::from_millis(100), "{other:?}");
+        assert_eq!(user_time_of(u32::MAX), None);
     }
 }

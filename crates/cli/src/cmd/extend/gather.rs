@@ -5,10 +5,11 @@
 
 use super::store::{Store, counters_in};
 use super::watch::{Process, processes_in};
-use overdrive_host::gather::Gather;
+use overdrive_host::gather::{Gather, Program};
 use overdrive_pager::stats::Stat;
 use overdrive_sys::affinity::{allowed_cpus, cpus_of, restrict_thread_to};
 use overdrive_sys::memory_group::pages_brought_back;
+use overdrive_sys::usage::user_time_of;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -109,8 +110,7 @@ impl Run {
                 let flock = flocks.entry(id).or_default();
                 let now = start.elapsed();
                 if now >= flock.due {
-                    let threads = || self.threads(id).len();
-                    let step = flock.gather.next(now, pages, self.home.len(), threads);
+                    let step = flock.gather.next(now, pages, self.home.len(), || self.program(id));
                     flock.due = now + step.rest;
                     flock.place = step.width.map(|width| self.place(id, width));
                     if flock.is_away() {
@@ -154,6 +154,13 @@ impl Run {
         let list = lists.into_iter().flatten().next().unwrap_or_default();
         let members = list.lines().filter_map(|line| line.trim().parse().ok());
         members.chain(threads_of(std::process::id())).collect()
+    }
+
+    /// What is to be known of a flock to choose.
+    fn program(&self, flock: u32) -> Program {
+        let threads = self.threads(flock);
+        let computed = threads.iter().filter_map(|&thread| user_time_of(thread)).sum();
+        Program { threads: threads.len(), computed }
     }
 
     /// The processors for so many, best first.
