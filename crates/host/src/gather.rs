@@ -161,7 +161,9 @@ impl Gather {
             State::Trying(trial) if self.needs_more_than(trial.narrow, &program) => self.give_up(),
             State::Trying(trial) => self.tried(trial, came, at),
             State::Quiet => self.begin(&program, cpus, at, rate),
-            State::Believing { .. } if self.width.is_some_and(|width| self.needs_more_than(width, &program)) => {
+            State::Believing { .. }
+                if self.width.is_some_and(|width| self.needs_more_than(width, &program)) =>
+            {
                 self.give_up();
             }
             State::Believing { until, rate: found } => {
