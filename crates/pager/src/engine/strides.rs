@@ -54,8 +54,9 @@ struct Stride {
     thread: u32,
     /// Where the last piece begins, as far as is known.
     last: u64,
-    /// To the next; 0: not known.
+    /// To the next, in bytes and in whole pages; 0: not known.
     step: i64,
+    pages: i64,
     /// How far into pieces the thread went; and into the last few, so many.
     length: u64,
     lately: (u64, u32),
@@ -92,15 +93,7 @@ impl Stride {
     fn has(&mut self, place: u64) -> bool {
         let way = place.wrapping_sub(self.last).cast_signed();
         if self.step == 0 || self.steps == 0 {
-            // Of a walk all is one piece, for as long as nothing else is known.
-            if way >= 0 {
-                return self.reaches(self.last, place);
-            }
-            let goes_down = place / PAGE + 1 == self.last / PAGE;
-            if goes_down {
-                *self = Self { last: place, step: 0, length: self.length + way.unsigned_abs(), ..*self };
-            }
-            return goes_down;
+            return self.is_walk(place) || self.begins_on_page(place);
         }
         let (size, forth) = (self.step.unsigned_abs(), self.step.signum());
         let (mut pieces, into) = (way.div_euclid(size as i64) * forth, way.rem_euclid(size as i64) as u64);
@@ -124,6 +117,30 @@ impl Stride {
             self.go_on(begin);
         }
         true
+    }
+
+    /// Whether this is where a walk goes on. All of it is one piece, for as long as nothing else is known.
+    fn is_walk(&mut self, place: u64) -> bool {
+        if place >= self.last {
+            return self.reaches(self.last, place);
+        }
+        let goes_down = place / PAGE + 1 == self.last / PAGE;
+        if goes_down {
+            *self = Self { last: place, step: 0, pages: 0, length: self.length + self.last - place, ..*self };
+        }
+        goes_down
+    }
+
+    /// Whether the same step of whole pages comes again, wherever in them the thread came to. Goes on to it.
+    fn begins_on_page(&mut self, place: u64) -> bool {
+        let first = place / PAGE;
+        let goes_on = self.pages != 0 && (self.last / PAGE).checked_add_signed(self.pages) == Some(first);
+        if goes_on {
+            self.step = self.pages * PAGE as i64;
+            self.go_on(first * PAGE);
+            self.reaches(first * PAGE, place);
+        }
+        goes_on
     }
 
     /// Whether this is in the piece that begins there, or on the page behind it. It reaches to here then.
@@ -181,20 +198,21 @@ impl Set {
     /// Remembers a place that nothing led to, with the step to it from the nearest other of the thread.
     fn begin(&mut self, thread: u32, place: u64) {
         let others = self.strides.iter().filter(|stride| stride.thread == thread && stride.at != 0);
-        let steps = others.map(|stride| place.wrapping_sub(stride.last).cast_signed());
-        let step =
-            steps.filter(|step| step.unsigned_abs() >= STEP_MIN).min_by_key(|step| step.unsigned_abs());
+        let far = others.map(|stride| stride.last).filter(|&last| place.abs_diff(last) >= STEP_MIN);
+        let nearest = far.min_by_key(|&last| place.abs_diff(last)).unwrap_or(place);
+        let way = place.wrapping_sub(nearest).cast_signed();
         let age = |stride: &Stride| self.faults.wrapping_sub(stride.at);
         let worth = |&index: &usize| {
             let stride = &self.strides[index];
             (stride.steps >= PROOF && age(stride) <= PLACE_KEPT, u32::MAX - age(stride))
         };
-        let known = step.filter(|_| place.is_multiple_of(PAGE)).and_then(|step| self.fits(step));
+        let known = Some(way).filter(|_| place.is_multiple_of(PAGE)).and_then(|way| self.fits(way));
         let least = (0..STRIDES).min_by_key(worth).unwrap_or(0);
         self.strides[least] = Stride {
             thread,
             last: place,
-            step: known.or(step).unwrap_or(0),
+            step: known.unwrap_or(way),
+            pages: (place / PAGE).wrapping_sub(nearest / PAGE).cast_signed(),
             steps: u32::from(known.is_some()),
             length: 1,
             lately: (1, 0),
@@ -252,6 +270,19 @@ mod tests {
         assert_eq!(told, [None, None, None, pieces(3, 4), pieces(4, 8), pieces(5, 16)]);
         let pages: Vec<u32> = told[3].unwrap().pages().collect();
         assert_eq!(pages, [35, 44, 52, 61], "8 or 9 pages further");
+    }
+
+    #[test]
+    fn steps_of_whole_pages_are_followed_wherever_in_them_the_thread_comes_to() {
+        let mut rng = Rng::new(4);
+        for step in [7, 300] {
+            let faults: Vec<u64> = (0..40).map(|piece| piece * step * PAGE + rng.below(PAGE)).collect();
+            let told = told(&mut Strides::none(), faults);
+            assert!(told[4..].iter().all(Option::is_some), "{told:?}");
+            let pages: Vec<u32> = told[39].unwrap().pages().collect();
+            let wanted: Vec<u32> = (40..72).map(|piece| piece * step as u32).collect();
+            assert_eq!(pages, wanted);
+        }
     }
 
     #[test]
