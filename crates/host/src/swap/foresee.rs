@@ -1,5 +1,6 @@
 //! Which pages a program will want from swap next: where a thread goes on in steps of equal length, the steps
-//! ahead of it are asked for while it is still behind. A thread may be on several walks at a time.
+//! ahead of it are asked for while it is still behind. A thread may be on several walks at a time. Steps are
+//! of bytes: down a column of a matrix, pages are hardly ever equally far apart.
 //!
 //! Only decides: faults and where pages are come in, what to read goes out. How far a thread has got is seen
 //! by which pages are in place, as what was read ahead gives no fault that waits.
@@ -16,8 +17,14 @@ pub struct Fault {
     pub pid: u32,
     /// The thread.
     pub tid: u32,
-    /// The number of the page.
-    pub page: u64,
+    /// Where it came to.
+    pub address: u64,
+}
+
+impl Fault {
+    fn page(&self) -> u64 {
+        self.address / PAGE
+    }
 }
 
 /// The memory of processes.
@@ -28,6 +35,7 @@ pub trait Memory {
     fn read_ahead(&mut self, pid: u32, ranges: &[Range<u64>]);
 }
 
+const PAGE: u64 = 4096;
 /// Two faults no further apart may be steps of one walk: the kernel reads up to half as many pages with the
 /// one that was asked for.
 const NEAR: u64 = 64;
@@ -36,6 +44,8 @@ const BEHIND: u64 = 128;
 /// So many faults must agree on a direction before anything is asked for.
 const RUN: u32 = 3;
 const RUN_MAX: u32 = 256;
+/// So many steps in a row that are equal to the byte are those of a column.
+const EQUAL: u32 = 2;
 /// How far ahead a walk is served at first, in steps.
 const WINDOW: u64 = 64;
 /// And at most when its steps are long: the place of each is a question of its own.
@@ -56,20 +66,41 @@ const TRACKS: usize = 8;
 /// Faults of a thread that may be of one walk, as each is about as far from the one before.
 #[derive(Debug, Clone, Copy)]
 struct Track {
-    page: u64,
+    address: u64,
+    /// From the fault before, in pages and in bytes.
     delta: i64,
+    step: i64,
     run: u32,
+    /// Steps in a row that were equal to the byte.
+    equal: u32,
 }
 
 impl Track {
     /// It with one more fault; none if that cannot be of the same walk.
-    fn with(&self, page: u64) -> Option<Self> {
+    fn with(&self, fault: &Fault) -> Option<Self> {
         let is_near = |delta: i64| delta.unsigned_abs() <= NEAR;
-        let delta = page.wrapping_sub(self.page) as i64;
-        let goes_on = delta == self.delta
+        let delta = fault.page().wrapping_sub(self.address / PAGE) as i64;
+        let step = fault.address.wrapping_sub(self.address) as i64;
+        let is_equal = step == self.step;
+        let goes_on = is_equal
+            || delta == self.delta
             || delta.signum() == self.delta.signum() && is_near(delta) && is_near(self.delta);
         let run = if goes_on { self.run + 1 } else { 0 };
-        (goes_on || is_near(delta)).then_some(Self { page, delta, run })
+        let equal = if is_equal { self.equal + 1 } else { 0 };
+        let address = fault.address;
+        (goes_on || is_near(delta)).then_some(Self { address, delta, step, run, equal })
+    }
+
+    /// Its step, if it was the same to the byte, and passed over pages: else it is how much the kernel read
+    /// for one that goes page by page.
+    fn step_of_column(&self, fault: &Fault, memory: &mut dyn Memory) -> Option<i64> {
+        if self.equal < EQUAL || self.delta.unsigned_abs() < 2 {
+            return None;
+        }
+        let between = self.delta.unsigned_abs().min(BEHIND) - 1;
+        let first = if self.delta > 0 { fault.page().checked_sub(between)? } else { fault.page() + 1 };
+        let all = memory.places(fault.pid, first, between as usize);
+        all.iter().any(|&place| place != Place::Here).then_some(self.step)
     }
 }
 
@@ -77,7 +108,7 @@ impl Track {
 #[derive(Debug, Clone, Copy)]
 struct Walk {
     pid: u32,
-    /// The step that was not seen taken yet.
+    /// The step that was not seen taken yet: an address, and how far it is from there to the one after it.
     next: u64,
     stride: i64,
     /// So many steps from there on were asked for.
@@ -90,12 +121,16 @@ struct Walk {
 }
 
 impl Walk {
-    fn page(&self, step: u64) -> Option<u64> {
+    fn address(&self, step: u64) -> Option<u64> {
         self.next.checked_add_signed(self.stride.checked_mul(i64::try_from(step).ok()?)?)
     }
 
+    fn page(&self, step: u64) -> Option<u64> {
+        self.address(step).map(|address| address / PAGE)
+    }
+
     fn is_long(&self) -> bool {
-        self.stride.unsigned_abs() > LONG
+        self.stride.unsigned_abs() > LONG * PAGE
     }
 
     fn window_max(&self, share: u64) -> u64 {
@@ -104,12 +139,11 @@ impl Walk {
 
     /// Whether a page lies where this walk is, with some room on both sides.
     fn covers(&self, fault: &Fault) -> bool {
-        let (Some(last), spare) = (self.page(self.asked), self.stride.unsigned_abs() + NEAR) else {
-            return false;
-        };
+        let spare = self.stride.unsigned_abs() + NEAR * PAGE;
+        let Some(last) = self.address(self.asked) else { return false };
         let (low, high) = (self.next.min(last), self.next.max(last));
         self.pid == fault.pid
-            && (low.saturating_sub(spare)..=high.saturating_add(spare)).contains(&fault.page)
+            && (low.saturating_sub(spare)..=high.saturating_add(spare)).contains(&fault.address)
     }
 
     /// Where the pages of these steps are.
@@ -136,7 +170,7 @@ impl Walk {
         for _ in 0..CATCH_UP_MAX {
             let seen = self.asked.max(NEAR);
             let steps = self.steps_taken(seen, memory);
-            let Some(next) = self.page(steps).filter(|_| steps > 0) else { break };
+            let Some(next) = self.address(steps).filter(|_| steps > 0) else { break };
             self.next = next;
             self.used += steps.min(self.asked);
             self.asked = self.asked.saturating_sub(steps);
@@ -164,7 +198,7 @@ impl Walk {
 
     /// Whether another walk is this one, found a second time.
     fn is_same(&self, other: &Self) -> bool {
-        let next = Fault { pid: other.pid, tid: 0, page: other.next };
+        let next = Fault { pid: other.pid, tid: 0, address: other.next };
         self.stride == other.stride && self.covers(&next)
     }
 
@@ -230,10 +264,10 @@ impl Foresight {
             self.tracks.clear();
         }
         let tracks = self.tracks.entry(fault.tid).or_default();
-        if tracks.iter().any(|track| track.page == fault.page) {
+        if tracks.iter().any(|track| track.address / PAGE == fault.page()) {
             return;
         }
-        let known = (0..tracks.len()).rev().find_map(|index| Some((index, tracks[index].with(fault.page)?)));
+        let known = (0..tracks.len()).rev().find_map(|index| Some((index, tracks[index].with(&fault)?)));
         let track = if let Some((index, track)) = known {
             tracks.remove(index);
             track
@@ -242,16 +276,20 @@ impl Foresight {
                 tracks.remove(0);
             }
             // The first of a walk, or the second of one in long steps.
-            let delta = tracks.last().map_or(0, |last| fault.page.wrapping_sub(last.page) as i64);
-            Track { page: fault.page, delta, run: 0 }
+            let last = tracks.last().map_or(fault.address, |last| last.address);
+            let delta = fault.page().wrapping_sub(last / PAGE) as i64;
+            let step = fault.address.wrapping_sub(last) as i64;
+            Track { address: fault.address, delta, step, run: 0, equal: 0 }
         };
         if track.run < self.run || self.walks.len() >= WALKS_MAX {
             tracks.push(track);
             return;
         }
-        let delta = track.delta;
-        let Some(stride) = stride_behind(&fault, delta, memory) else { return };
-        let Some(next) = fault.page.checked_add_signed(stride) else { return };
+        let in_bytes = track.step_of_column(&fault, memory).map(|step| (fault.address, step));
+        let in_pages =
+            || Some((fault.page() * PAGE, stride_behind(&fault, track.delta, memory)? * PAGE as i64));
+        let Some((from, stride)) = in_bytes.or_else(in_pages) else { return };
+        let Some(next) = from.checked_add_signed(stride) else { return };
         let Fault { pid, .. } = fault;
         let (asked, window, fetched, used) = (0, WINDOW, 0, 0);
         let mut walk = Walk { pid, next, stride, asked, window, fetched, used, moved: at };
@@ -308,10 +346,10 @@ impl Foresight {
     }
 }
 
-/// In which steps a thread came to this page, as the pages behind it that are in place tell: the distance to
-/// the nearest, when there are some at twice and three times that as well.
+/// In which steps of pages a thread came to this one, as the pages behind it that are in place tell: the
+/// distance to the nearest, when there are some at twice and three times that as well.
 fn stride_behind(fault: &Fault, delta: i64, memory: &mut dyn Memory) -> Option<i64> {
-    let first = if delta > 0 { fault.page.checked_sub(BEHIND)? } else { fault.page + 1 };
+    let first = if delta > 0 { fault.page().checked_sub(BEHIND)? } else { fault.page() + 1 };
     let mut behind = memory.places(fault.pid, first, BEHIND as usize);
     if delta > 0 {
         behind.reverse();
@@ -324,7 +362,7 @@ fn stride_behind(fault: &Fault, delta: i64, memory: &mut dyn Memory) -> Option<i
         return Some(delta.signum() * near as i64);
     }
     let mut is_there = |times: i64| {
-        let page = delta.checked_mul(-times).and_then(|back| fault.page.checked_add_signed(back));
+        let page = delta.checked_mul(-times).and_then(|back| fault.page().checked_add_signed(back));
         page.is_some_and(|page| memory.places(fault.pid, page, 1) == [Place::Here])
     };
     (delta.unsigned_abs() * 3 > BEHIND && (1..=3).all(&mut is_there)).then_some(delta)
@@ -373,15 +411,22 @@ mod tests {
 
         /// Touches pages, with a look after each few, until all were touched. With what the kernel reads as well.
         fn touch(&mut self, foresight: &mut Foresight, pages: impl Iterator<Item = u64>, cluster: u64) {
-            for page in pages {
+            self.touch_at(foresight, pages.map(|page| page * PAGE), cluster);
+        }
+
+        /// The same by how many bytes they are from the first page's begin.
+        fn touch_at(&mut self, foresight: &mut Foresight, places: impl Iterator<Item = u64>, cluster: u64) {
+            for place in places {
                 self.touches += 1;
                 self.at += Duration::from_micros(5);
+                let page = place / PAGE;
                 let index = page as usize;
                 if self.places[index] == Place::Swapped && !self.cached[index] {
                     self.waits += 1;
                     let start = page / cluster * cluster;
                     (start..(start + cluster).min(PAGES)).for_each(|page| self.cached[page as usize] = true);
-                    foresight.faulted(self.at, Fault { pid: 7, tid: 9, page: FIRST + page }, self);
+                    let address = FIRST * PAGE + place;
+                    foresight.faulted(self.at, Fault { pid: 7, tid: 9, address }, self);
                 }
                 self.places[index] = Place::Here;
                 if self.touches.is_multiple_of(100) {
@@ -412,6 +457,22 @@ mod tests {
             let steps = world.touches;
             assert!(world.waits < 100 + steps / 10, "{stride}: {} of {steps}", world.waits);
             assert!(world.asked <= steps + 2048, "{stride}: {} for {steps}", world.asked);
+        }
+    }
+
+    #[test]
+    fn columns_are_followed_whose_rows_are_no_whole_number_of_pages() {
+        for row in [9_000, 28_672, 36_000, 100_008, 1_000_000] {
+            for cluster in [1, 8] {
+                let (mut world, mut foresight) = (World::new(), Foresight::default());
+                let column = |first: u64| (first..PAGES * PAGE).step_by(row);
+                (0..3).for_each(|first| world.touch_at(&mut foresight, column(first * PAGE), cluster));
+                let rows = world.touches;
+                let case = format!("{row}, {cluster}: {} of {rows}, asked {}", world.waits, world.asked);
+                // Each column is found anew.
+                assert!(world.waits < 3 * 100 + rows / 10, "{case}");
+                assert!(world.asked <= rows + 2048, "{case}");
+            }
         }
     }
 
@@ -463,7 +524,8 @@ mod tests {
                 world.at += Duration::from_micros(2);
                 if world.places[index] == Place::Swapped && !world.cached[index] {
                     world.waits += 1;
-                    let fault = Fault { pid: 7, tid: thread as u32, page: FIRST + page };
+                    let address = (FIRST + page) * PAGE;
+                    let fault = Fault { pid: 7, tid: thread as u32, address };
                     foresight.faulted(world.at, fault, &mut world);
                 }
                 world.places[index] = Place::Here;

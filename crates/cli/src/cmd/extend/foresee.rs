@@ -80,7 +80,7 @@ pub(super) fn foresee(mut samples: FaultSamples, group: &Path, shared: &Shared) 
     while !shared.stop.load(Ordering::Relaxed) {
         let mut faults = Vec::new();
         samples.drain(|sample| {
-            faults.push(Fault { pid: sample.pid, tid: sample.tid, page: sample.address / PAGE });
+            faults.push(Fault { pid: sample.pid, tid: sample.tid, address: sample.address });
         });
         let at = start.elapsed();
         faults.retain(|fault| processes.has(fault.pid));
