@@ -486,6 +486,7 @@ fn pieces_in_equal_steps_are_read_and_then_placed_ahead() {
     }
     assert_eq!(seen[..5], [(1, 0), (2, 0), (3, 0), (4, 4), (5, 7)], "in place, read ahead");
     assert_eq!(seen[5], (12, 0), "all others are put in place before they are wanted");
+    assert_eq!(world.engine.walks.in_vain, -2, "which does not tell that they are");
     world.settle();
 }
 
