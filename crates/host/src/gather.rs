@@ -155,23 +155,29 @@ impl Gather {
             *self = Self { last: self.last, ..Self::default() };
             return Step { width: None, rest: REST };
         }
+        let mut is_due = false;
+        if let State::Believing { until, rate: found } = self.state {
+            let is_other = rate > found * OTHER_WORK || rate < found / OTHER_WORK;
+            if is_other {
+                self.settled = None;
+            }
+            is_due = is_other || at >= until;
+            if self.width.is_none() && !is_due {
+                // To look at a program of thousands of threads takes time.
+                (self.computed, self.computing) = (None, 0.0);
+                return Step { width: None, rest: REST };
+            }
+        }
         let program = program();
         self.note_computing(&program, time);
         match self.state {
             State::Trying(trial) if self.needs_more_than(trial.narrow, &program) => self.give_up(),
             State::Trying(trial) => self.tried(trial, came, at),
             State::Quiet => self.begin(&program, cpus, at, rate),
-            State::Believing { .. }
-                if self.width.is_some_and(|width| self.needs_more_than(width, &program)) =>
-            {
-                self.give_up();
-            }
-            State::Believing { until, rate: found } => {
-                let is_other = rate > found * OTHER_WORK || rate < found / OTHER_WORK;
-                if is_other {
-                    self.settled = None;
-                }
-                if is_other || at >= until {
+            State::Believing { .. } => {
+                if self.width.is_some_and(|width| self.needs_more_than(width, &program)) {
+                    self.give_up();
+                } else if is_due {
                     self.begin(&program, cpus, at, rate);
                 }
             }
@@ -273,6 +279,8 @@ mod tests {
         /// How many processors' worth its threads compute, and what they have.
         computing: f64,
         computed: f64,
+        /// How often the program was looked at.
+        looks: u32,
         /// How long it ran at each width.
         times: std::collections::BTreeMap<Option<usize>, Duration>,
     }
@@ -282,7 +290,7 @@ mod tests {
             let (gather, random) = (Gather::default(), Rng::new(seed));
             let times = std::collections::BTreeMap::new();
             let (now, pages, computing, computed) = (Duration::ZERO, 0.0, 0.0, 0.0);
-            Self { gather, now, pages, random, threads, cpus, computing, computed, times }
+            Self { gather, now, pages, random, threads, cpus, computing, computed, looks: 0, times }
         }
 
         fn run(&mut self, time: Duration, rate: impl Fn(Option<usize>) -> f64) -> Option<usize> {
@@ -291,7 +299,10 @@ mod tests {
             while self.now < end {
                 // The kernel counts in steps.
                 let computed = Duration::from_millis(self.computed as u64 / 10 * 10);
-                let program = || Program { threads: self.threads, computed };
+                let program = || {
+                    self.looks += 1;
+                    Program { threads: self.threads, computed }
+                };
                 let step = self.gather.next(self.now, self.pages as u64, self.cpus, program);
                 if !matches!(self.gather.state, State::Trying(_)) {
                     width = step.width;
@@ -367,6 +378,7 @@ mod tests {
         let mut crowd = World::new(THREADS_MOST + 1, 2, 1);
         crowd.run(Duration::from_secs(60), many);
         assert_eq!(crowd.share(None), 1.0, "to move so many takes too long");
+        assert!(crowd.looks < 10, "and so does to look at them: {}", crowd.looks);
         let mut alone = World::new(16, 1, 1);
         alone.run(Duration::from_secs(10), |_| 65_000.0);
         assert_eq!(alone.share(None), 1.0, "with one processor there is nothing to try");
