@@ -45,7 +45,6 @@ mod model;
 mod notice;
 mod rest;
 mod store_faults;
-mod strides;
 mod takeover;
 mod threads;
 mod tier;
@@ -270,7 +269,7 @@ pub struct Engine {
     paced: bool,
     seed: u64,
     zero_mark: u64,
-    spin: rest::Spin,
+    spin: Duration,
     free_landing: FreeLanding,
     loads: Vec<Option<Load>>,
     landed: VecDeque<u32>,
@@ -352,7 +351,7 @@ impl Engine {
             allowance: config.writes_per_day_bytes.map(|bytes| Allowance::new(bytes / PAGE, Instant::now())),
             paced: false,
             seed: config.seed,
-            spin: rest::Spin::new(config.spin),
+            spin: config.spin,
             tier: tier::Tier::new(config.compress.takes_all()),
             limits,
             free_landing: FreeLanding::closed(),
@@ -447,7 +446,7 @@ impl Engine {
         }
         let is_short = self.is_short();
         // A thread that was woken on this processor goes first.
-        let others_had_their_turn = self.idle.is_some() || self.spin.is_none();
+        let others_had_their_turn = self.idle.is_some() || self.spin.is_zero();
         if is_short || (!busy && others_had_their_turn) {
             busy |= self.make_room(is_short)? || self.look_for_accesses();
         }
