@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-const PAGE: u64 = 4096;
+/// Bytes in a page.
+pub const PAGE: u64 = 4096;
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 

@@ -5,7 +5,7 @@
 //! Only decides: faults and where pages are come in, what to read goes out. How far a thread has got is seen
 //! by which pages are in place, as what was read ahead gives no fault that waits.
 
-use overdrive_sys::other_memory::Place;
+use overdrive_sys::other_memory::{PAGE, Place};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -35,7 +35,6 @@ pub trait Memory {
     fn read_ahead(&mut self, pid: u32, ranges: &[Range<u64>]);
 }
 
-const PAGE: u64 = 4096;
 /// Two faults no further apart may be steps of one walk: the kernel reads up to half as many pages with the
 /// one that was asked for.
 const NEAR: u64 = 64;

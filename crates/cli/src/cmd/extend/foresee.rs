@@ -4,15 +4,13 @@
 use super::ahead::{RoomCounter, Shared};
 use overdrive_host::swap::foresee::{Fault, Foresight, Memory};
 use overdrive_sys::fault_samples::FaultSamples;
-use overdrive_sys::other_memory::{OtherMemory, Place};
+use overdrive_sys::other_memory::{OtherMemory, PAGE, Place};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-const PAGE: u64 = 4096;
 
 /// At most this part of the limit may lie ahead of the program, read and not yet wanted.
 const LIMIT_PER_AHEAD: u64 = 32;

@@ -10,6 +10,7 @@ use overdrive_pager::stats::Stat;
 use overdrive_sys::affinity::{allowed_cpus, cpus_of, restrict_thread_to};
 use overdrive_sys::memory_group::pages_brought_back;
 use overdrive_sys::usage::user_time_of;
+use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -110,11 +111,12 @@ impl Run {
                 let flock = flocks.entry(id).or_default();
                 let now = start.elapsed();
                 if now >= flock.due {
-                    let step = flock.gather.next(now, pages, self.home.len(), || self.program(id));
+                    let threads = LazyCell::new(|| self.threads(id));
+                    let step = flock.gather.next(now, pages, self.home.len(), || program_of(&threads));
                     flock.due = now + step.rest;
                     flock.place = step.width.map(|width| self.place(id, width));
                     if flock.is_away() {
-                        flock.put(&self.threads(id), &self.home);
+                        flock.put(&threads, &self.home);
                     }
                 }
                 rest = rest.min(flock.due.saturating_sub(start.elapsed()));
@@ -154,13 +156,6 @@ impl Run {
         let list = lists.into_iter().flatten().next().unwrap_or_default();
         let members = list.lines().filter_map(|line| line.trim().parse().ok());
         members.chain(threads_of(std::process::id())).collect()
-    }
-
-    /// What is to be known of a flock to choose.
-    fn program(&self, flock: u32) -> Program {
-        let threads = self.threads(flock);
-        let computed = threads.iter().filter_map(|&thread| user_time_of(thread)).sum();
-        Program { threads: threads.len(), computed }
     }
 
     /// The processors for so many, best first.
@@ -215,6 +210,12 @@ impl Flock {
             _ => {}
         }
     }
+}
+
+/// What is to be known of a flock's threads to choose.
+fn program_of(threads: &[u32]) -> Program {
+    let computed = threads.iter().filter_map(|&thread| user_time_of(thread)).sum();
+    Program { threads: threads.len(), computed }
 }
 
 /// Pages that came to a process, by whatever way.
