@@ -270,8 +270,16 @@ impl Worker {
     }
 
     /// A registered buffer stays pinned between the calls; what is read into it later must be seen.
+    ///
+    /// What was given up by MADV_FREE is written to before. Linux (6.18, without the pager too) does not mark
+    /// what a drive writes into a registered buffer as written, and drops it later as given up.
     fn registered(&mut self) {
         let (area, page, count) = self.stretch(16);
+        for page in page..page + count {
+            if self.areas[area].pages[page].freed {
+                self.areas[area].write(page, 0);
+            }
+        }
         let buffer = libc::iovec { iov_base: self.areas[area].at(page).cast(), iov_len: count * PAGE };
         // SAFETY: the mapping stays until the buffer is unregistered below.
         let outcome = unsafe { self.ring.submitter().register_buffers(&[buffer]) };
