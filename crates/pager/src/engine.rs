@@ -45,6 +45,7 @@ mod model;
 mod notice;
 mod rest;
 mod store_faults;
+mod strides;
 mod takeover;
 mod threads;
 mod tier;
@@ -269,7 +270,7 @@ pub struct Engine {
     paced: bool,
     seed: u64,
     zero_mark: u64,
-    spin: Duration,
+    spin: rest::Spin,
     free_landing: FreeLanding,
     loads: Vec<Option<Load>>,
     landed: VecDeque<u32>,
@@ -351,7 +352,7 @@ impl Engine {
             allowance: config.writes_per_day_bytes.map(|bytes| Allowance::new(bytes / PAGE, Instant::now())),
             paced: false,
             seed: config.seed,
-            spin: config.spin,
+            spin: rest::Spin::new(config.spin),
             tier: tier::Tier::new(config.compress.takes_all()),
             limits,
             free_landing: FreeLanding::closed(),
@@ -446,7 +447,7 @@ impl Engine {
         }
         let is_short = self.is_short();
         // A thread that was woken on this processor goes first.
-        let others_had_their_turn = self.idle.is_some() || self.spin.is_zero();
+        let others_had_their_turn = self.idle.is_some() || self.spin.is_none();
         if is_short || (!busy && others_had_their_turn) {
             busy |= self.make_room(is_short)? || self.look_for_accesses();
         }

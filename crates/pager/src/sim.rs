@@ -314,7 +314,7 @@ pub(crate) struct Descriptor(usize);
 /// As [`overdrive_sys::uffd::Message`].
 #[derive(Debug)]
 pub(crate) enum Message {
-    Fault { address: u64, write: bool, protected: bool, thread: u32 },
+    Fault { address: u64, offset: u64, write: bool, protected: bool, thread: u32 },
     Fork(Descriptor),
     Remap { from: u64, to: u64, length: u64 },
     Remove(Range<u64>),
@@ -468,7 +468,7 @@ impl Userfault {
             let Some(told) = told else { break };
             each(match told {
                 Told::Fault { address, write } => {
-                    Message::Fault { address, write, protected: false, thread: 0 }
+                    Message::Fault { address, offset: 0, write, protected: false, thread: 0 }
                 }
                 Told::Remove(range) => Message::Remove(range),
                 Told::Unmap(range) => Message::Unmap(range),

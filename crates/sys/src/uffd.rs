@@ -26,6 +26,7 @@ const FEATURE_EVENT_REMAP: u64 = 1 << 2;
 const FEATURE_EVENT_REMOVE: u64 = 1 << 3;
 const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
 const FEATURE_THREAD_ID: u64 = 1 << 8;
+const FEATURE_EXACT_ADDRESS: u64 = 1 << 11;
 const FEATURE_POISON: u64 = 1 << 14;
 const FEATURE_WRITES_PASS: u64 = 1 << 15;
 const FEATURE_MOVE: u64 = 1 << 16;
@@ -36,6 +37,7 @@ const WANTED: u64 = FEATURE_EVENT_FORK
     | FEATURE_EVENT_REMOVE
     | FEATURE_EVENT_UNMAP
     | FEATURE_THREAD_ID
+    | FEATURE_EXACT_ADDRESS
     | FEATURE_POISON
     | FEATURE_WRITES_PASS
     | FEATURE_MOVE;
@@ -135,6 +137,8 @@ pub enum Message {
     Fault {
         /// Start of the page.
         address: u64,
+        /// How far into the page it is, in bytes; 0 where the kernel does not say (before 5.18).
+        offset: u64,
         /// Whether it wants to write.
         write: bool,
         /// Whether the page is there and write-protected, rather than missing.
@@ -414,6 +418,7 @@ fn decode(raw: &[u8]) -> Option<Message> {
     Some(match raw[0] {
         EVENT_PAGEFAULT => Message::Fault {
             address: word(1) & !(PAGE - 1),
+            offset: word(1) & (PAGE - 1),
             write: word(0) & 1 != 0,
             protected: word(0) & 2 != 0,
             thread: word(2) as u32,

@@ -1,13 +1,15 @@
 //! Reading ahead of threads that walk through memory: what is on the store is read, what is compressed is put
 //! in place.
 
-use super::landing::WIDE_PAGES;
+use super::landing::{WIDE_PAGES, is_wide};
 use super::load::REMEMBERED;
+use super::strides::Pieces;
 use super::walks::Way;
 use super::{Engine, Purpose};
 use crate::slots::SEGMENT_SLOTS;
 use crate::space::BLOCK_PAGES;
 use crate::table::State;
+use overdrive_sys::uffd::PAGE;
 use std::ops::Range;
 
 /// Compressed pages put in place ahead of a walk in one go: whoever waits for another page waits for these
@@ -15,20 +17,30 @@ use std::ops::Range;
 const EXPAND_MAX: u32 = 16;
 /// So many pages that are in place are passed over to tell where a walk faults next.
 const PASSED_MAX: u32 = 512;
+/// Pages read ahead in pieces, at most.
+const IN_PIECES_MAX: usize = 32;
+/// Where so many pieces are read ahead, so many pages are put in place before anybody waits for them.
+const PLACED_FROM: u32 = 16;
+const PLACED_MAX: u32 = 8;
 
 impl Engine {
-    /// A thread that goes through memory page by page, or in equal steps, has the next pages read before it
-    /// gets there. `scanned`: this one was read so, with its neighbours. True when it was on the way of one.
-    pub(super) fn read_ahead(&mut self, page: u32, thread: u32, scanned: bool) -> bool {
+    /// A thread that goes through memory page by page, or from piece to piece in equal steps, has the next
+    /// pages read before it gets there. It came to `offset` in the page. `scanned`: the page was read with
+    /// its neighbours, so the thread is not on its way from piece to piece. True when it was on its way.
+    pub(super) fn read_ahead(&mut self, page: u32, offset: u64, thread: u32, scanned: bool) -> bool {
         let patient = self.walks.in_vain > REMEMBERED / 2;
-        let Some(ahead) = self.walks.note(thread, page, scanned, patient) else {
+        let along = self.walks.note(thread, page, patient);
+        if !scanned
+            && !along.is_some_and(|ahead| ahead.sure)
+            && let Some(pieces) = self.walks.strides.note(thread, u64::from(page) * PAGE + offset, patient)
+        {
+            self.read_pieces(pieces);
+            return true;
+        }
+        let Some(ahead) = along else {
             self.follow(page, thread);
             return false;
         };
-        if let Way::Steps(_) = ahead.way {
-            self.read_in_steps(page, ahead.way, ahead.count);
-            return true;
-        }
         self.read_along(page, ahead.way, ahead.count);
         // Its next fault is at the first page that is neither in place nor comes with one that is waited for.
         let pages = std::iter::successors(ahead.way.next(page), |&page| ahead.way.next(page));
@@ -45,15 +57,25 @@ impl Engine {
         state == State::Resident || state == State::Loading && load().is_some_and(|load| load.wanted)
     }
 
-    /// Starts reads for the pages that the next `count` steps lead to. Only where there are slots that demand
-    /// will hardly need: a page that landed waits in its slot until it is wanted.
-    fn read_in_steps(&mut self, page: u32, way: Way, count: u32) {
-        let mut page = page;
-        for _ in 0..count {
-            let Some(next) = way.next(page).filter(|&next| self.is_known(next)) else { return };
-            page = next;
-            if self.table.state(page) == State::Stored && !self.read_one_ahead(page, Purpose::Ahead) {
+    /// Starts reads for what of the pieces is on the store, only where there are slots that demand will
+    /// hardly need. What was read stays in its slot until it is wanted, but for the nearest pages of a stride
+    /// that has gone on for a while.
+    fn read_pieces(&mut self, pieces: Pieces) {
+        let mut left = if pieces.count < PLACED_FROM { 0 } else { PLACED_MAX };
+        for page in pieces.pages().take(IN_PIECES_MAX) {
+            if !self.is_known(page) {
                 return;
+            }
+            if self.table.state(page) == State::Stored {
+                if !self.read_one_ahead(page, Purpose::Ahead) {
+                    return;
+                }
+            } else if left > 0
+                && let Some(slot) = self.landed_ahead(page, Purpose::is_ahead).filter(|&slot| !is_wide(slot))
+                && !self.has_to_wait(1)
+            {
+                self.install_landed(slot);
+                left -= 1;
             }
         }
     }

@@ -17,8 +17,8 @@ const FILLED_OF_AHEAD: u32 = 8;
 pub(super) static ZEROES: [[u8; PAGE as usize]; FILL_MAX as usize] = [[0; PAGE as usize]; FILL_MAX as usize];
 
 impl Engine {
-    /// A thread waits for the page at `address`.
-    pub(super) fn fault(&mut self, address: u64, write: bool, thread: u32) {
+    /// A thread waits for the page at `address`, in which it came to `offset`.
+    pub(super) fn fault(&mut self, address: u64, offset: u64, write: bool, thread: u32) {
         let Some(page) = self.space.page(address) else {
             self.parked.push((address, write));
             return;
@@ -33,16 +33,16 @@ impl Engine {
             }
             State::Stored => {
                 self.want(page);
-                self.read_ahead(page, thread, false);
+                self.read_ahead(page, offset, thread, false);
             }
             State::Loading => {
                 let scanned = self.table.place(page).is_some_and(is_wide);
                 self.want(page);
-                self.read_ahead(page, thread, scanned);
+                self.read_ahead(page, offset, thread, scanned);
             }
             State::Compressed => {
                 let expanded = self.expand(page, address);
-                let is_expected = self.read_ahead(page, thread, false);
+                let is_expected = self.read_ahead(page, offset, thread, false);
                 match expanded {
                     // Without the tier it would have been read ahead.
                     Some(_) if is_expected => self.tier.note_expanded_ahead(),
@@ -78,7 +78,7 @@ impl Engine {
     /// How many pages to fill at once: more and more for whoever writes new memory from front to back, one
     /// for all others.
     fn pages_to_fill(&mut self, page: u32, address: u64, thread: u32) -> u32 {
-        let ahead = self.walks.note(thread, page, false, false).filter(|ahead| ahead.way == Way::Up);
+        let ahead = self.walks.note(thread, page, false).filter(|ahead| ahead.way == Way::Up);
         let window = ahead.map_or(1, |ahead| (ahead.count / FILLED_OF_AHEAD).clamp(1, FILL_MAX));
         let room = (self.limits.total.saturating_sub(self.held()) as u32).max(1);
         let block_end = (page / BLOCK_PAGES + 1) * BLOCK_PAGES;
@@ -181,6 +181,6 @@ impl Engine {
     /// A fault that was counted before.
     pub(super) fn fault_again(&mut self, address: u64, write: bool) {
         self.stats.add(Stat::Faults, u64::MAX);
-        self.fault(address, write, 0);
+        self.fault(address, 0, write, 0);
     }
 }

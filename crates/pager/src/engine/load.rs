@@ -294,7 +294,9 @@ impl Engine {
             }
         }
         if let Some(in_vain) = self.in_vain(load.purpose) {
-            *in_vain = (*in_vain - load.pages.len() as i32).max(-REMEMBERED);
+            // Nobody may come to what is put in place ahead of pieces; that tells nothing of others.
+            let is_used = load.wanted || load.purpose == Purpose::Again;
+            *in_vain = (*in_vain - if is_used { load.pages.len() as i32 } else { 0 }).max(-REMEMBERED);
             self.stats.add(Stat::ReadAheadUsed, load.pages.len() as u64);
         }
         self.free_landing.put(slot);

@@ -45,7 +45,9 @@ impl Followed for Engine {
                 // Nothing is protected on purpose yet; lifting it wakes the writer.
                 let _ = self.userfault.write_protect(address..address + PAGE, false);
             }
-            Message::Fault { address, write, thread, .. } => self.fault(address, write, thread),
+            Message::Fault { address, offset, write, thread, .. } => {
+                self.fault(address, offset, write, thread);
+            }
             Message::Remove(range) => self.about_to_go(&range),
             Message::Unmap(range) => return self.unmapped(&range),
             Message::Remap { from, to, length } => {

@@ -465,6 +465,32 @@ fn room_for_reads_of_several_pages_is_made_beside_threads_that_always_have_somet
 }
 
 #[test]
+fn pieces_in_equal_steps_are_read_and_then_placed_ahead() {
+    let mut world = World::new(Scope { pages: 24, ..PLAIN });
+    world.engine.limits = Limits { budget: 64, total: 64, soft: 1, reserve: 1, compressed: 0 };
+    let places: Vec<u64> = (0..12).map(|piece| BASE + piece * BLOCK_BYTES).collect();
+    places.iter().zip(1..).for_each(|(&place, content)| world.store(place, content));
+    let states = |world: &World, state: State| {
+        let pages = places.iter().map(|&place| world.engine.space.page(place).unwrap());
+        pages.filter(|&page| world.engine.table.state(page) == state).count()
+    };
+    let mut seen = Vec::new();
+    for &place in &places[..6] {
+        world.take(&Step::Touch(0, 0, place, None));
+        world.take(&Step::Turn);
+        while world.steps().contains(&Step::Read(0, true)) {
+            world.take(&Step::Read(0, true));
+        }
+        [Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
+        seen.push((states(&world, State::Resident), states(&world, State::Loading)));
+    }
+    assert_eq!(seen[..5], [(1, 0), (2, 0), (3, 0), (4, 4), (5, 7)], "in place, read ahead");
+    assert_eq!(seen[5], (12, 0), "all others are put in place before they are wanted");
+    assert_eq!(world.engine.walks.in_vain, -2, "which does not tell that they are");
+    world.settle();
+}
+
+#[test]
 fn who_waits_for_what_was_read_comes_before_room_that_is_not_short() {
     let mut world = World::new(Scope { pages: 3, ..PLAIN });
     world.engine.limits = Limits { budget: 64, total: 64, soft: 1, reserve: 1, compressed: 0 };

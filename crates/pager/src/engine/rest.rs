@@ -3,6 +3,43 @@
 use super::{Engine, TICK};
 use crate::platform::{AsFd, Instant};
 use overdrive_sys::Errno;
+use std::time::Duration;
+
+/// Who runs for so long when the engine gives the processor up computes, and may go on for as long as the
+/// kernel lets it. Who sleeps is put before it when there is something to do, and who gives way is not.
+const COMPUTES: Duration = Duration::from_micros(200);
+/// For so long it is taken to compute.
+const COMPUTES_FOR: Duration = Duration::from_millis(20);
+
+/// For how long the engine looks again before it sleeps.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spin {
+    most: Duration,
+    /// When somebody was seen to compute.
+    computed: Option<Instant>,
+}
+
+impl Spin {
+    pub(super) fn new(most: Duration) -> Self {
+        Self { most, computed: None }
+    }
+
+    pub(super) fn is_none(&self) -> bool {
+        self.most.is_zero()
+    }
+
+    fn goes_on(&self, now: Instant, idle: Idle) -> bool {
+        let is_alone = self.computed.is_none_or(|then| now.duration_since(then) > COMPUTES_FOR);
+        is_alone && now.duration_since(idle.since) < self.most
+    }
+
+    /// Gave the processor up then, and has it again now.
+    fn gave_way(&mut self, then: Instant, now: Instant) {
+        if now.duration_since(then) > COMPUTES {
+            self.computed = Some(now);
+        }
+    }
+}
 
 /// There is nothing to do.
 #[derive(Debug, Clone, Copy)]
@@ -22,9 +59,10 @@ impl Engine {
         let now = Instant::now();
         let reads = !self.free_landing.is_whole();
         let idle = *self.idle.get_or_insert(Idle { since: now, reads });
-        if now.duration_since(idle.since) < self.spin {
+        if self.spin.goes_on(now, idle) {
             // Whoever else is ready to run here goes first.
             std::thread::yield_now();
+            self.spin.gave_way(now, Instant::now());
             return Ok(());
         }
         // To be told of messages costs the faulting thread and this one time; who is awake looks by itself.
@@ -41,5 +79,24 @@ impl Engine {
         if let Some(idle) = self.idle.take().filter(|idle| idle.reads) {
             self.tier.note_reading(then.duration_since(idle.since));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_who_computes_is_waited_for() {
+        let start = Instant::now();
+        let after = |micros| start + Duration::from_micros(micros);
+        let goes_on =
+            |spin: &Spin, now| spin.goes_on(after(now), Idle { since: after(now - 50), reads: true });
+        let mut spin = Spin::new(Duration::from_micros(60));
+        assert!(goes_on(&spin, 50) && !spin.goes_on(after(60), Idle { since: start, reads: true }));
+        spin.gave_way(start, after(100));
+        assert!(goes_on(&spin, 200), "a thread was woken and waits again");
+        spin.gave_way(after(200), after(500));
+        assert!(!goes_on(&spin, 600) && !goes_on(&spin, 20_400) && goes_on(&spin, 20_600));
     }
 }

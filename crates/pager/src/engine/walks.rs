@@ -1,13 +1,13 @@
-//! The walks of threads through memory, as their faults show them: page by page upwards or downwards, or in
-//! other equal steps. A thread may be on several at a time: who copies or merges is, and who sorts from both
-//! ends.
+//! The walks of threads through memory, page by page upwards or downwards, as their faults show them. A
+//! thread may be on several at a time: who copies or merges is, and who sorts from both ends.
 
 use super::landing::{WIDE_AREA, WIDE_PAGES};
+use super::strides::Strides;
 
 /// Threads that are told apart, and walks of each that are remembered.
 const THREADS: usize = 64;
 const WALKS: usize = 8;
-/// How far ahead of a walk page by page is read, at most. All walks share what can be on its way at a time:
+/// How far ahead of a walk is read, at most. All walks share what can be on its way at a time:
 /// one that took more than its share would keep it, as it is the first to see what it gives back.
 const WINDOW_MAX: u32 = 16 * WIDE_PAGES;
 const SHARED: u32 = WIDE_AREA;
@@ -15,8 +15,8 @@ const SHARED: u32 = WIDE_AREA;
 /// it is not, as in programs whose objects lie across the borders of pages.
 const PROOF: u32 = 1;
 const LONG_PROOF: u32 = 8;
-/// Of a walk in other steps that many are read ahead, at first and at most.
-const STEPS_AHEAD: (u32, u32) = (4, 32);
+/// So many leave no doubt that it is not some pages of a piece among others.
+const SURE: u32 = 4;
 /// A walk that was not gone on with for so many faults of its set gives its place to others, and one that is
 /// not among so many that were read ahead of last its share.
 const PLACE_KEPT: u32 = 256;
@@ -27,7 +27,6 @@ const SHARE_KEPT: usize = 32;
 pub(super) enum Way {
     Up,
     Down,
-    Steps(i32),
 }
 
 impl Way {
@@ -36,7 +35,6 @@ impl Way {
         page.checked_add_signed(match self {
             Self::Up => 1,
             Self::Down => -1,
-            Self::Steps(step) => step,
         })
     }
 }
@@ -45,8 +43,10 @@ impl Way {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ahead {
     pub(super) way: Way,
-    /// So many pages, or steps.
+    /// So many pages.
     pub(super) count: u32,
+    /// There is no doubt that this is a walk.
+    pub(super) sure: bool,
     place: (usize, usize),
 }
 
@@ -57,7 +57,7 @@ struct Walk {
     last: u32,
     /// Not known as long as there was one fault.
     way: Option<Way>,
-    /// Where it faults next, of one that goes page by page.
+    /// Where it faults next.
     next: u32,
     /// What was read ahead last.
     window: u32,
@@ -75,9 +75,9 @@ impl Walk {
         match self.way {
             Some(Way::Up) => goes_up(self.next).then_some(Way::Up),
             Some(Way::Down) => goes_down(self.next).then_some(Way::Down),
-            _ if self.faults == 0 && goes_up(self.last.saturating_add(1)) => Some(Way::Up),
-            _ if self.faults == 0 && self.last > 0 && goes_down(self.last - 1) => Some(Way::Down),
-            way => way.filter(|way| way.next(self.last) == Some(page)),
+            None if goes_up(self.last.saturating_add(1)) => Some(Way::Up),
+            None if self.last > 0 && goes_down(self.last - 1) => Some(Way::Down),
+            None => None,
         }
     }
 }
@@ -101,26 +101,10 @@ impl Set {
         (0..WALKS).min_by_key(worth).unwrap_or(0)
     }
 
-    /// The walk that a thread's fault at `page` goes on with, and which way. `steps`: other ways than page by
-    /// page count too. Without one, the way from the thread's nearest fault to this.
-    fn find(&self, thread: u32, page: u32, steps: bool) -> Result<(usize, Way), Option<Way>> {
-        let (mut found, mut nearest) = (None, 0_i32);
-        for (index, walk) in self.walks.iter().enumerate() {
-            if walk.thread != thread || walk.at == 0 {
-                continue;
-            }
-            match walk.goes_on(page) {
-                Some(Way::Steps(_)) if !steps => {}
-                Some(way @ Way::Steps(_)) => found = found.or(Some((index, way))),
-                Some(way) => return Ok((index, way)),
-                None => {}
-            }
-            let step = page.wrapping_sub(walk.last).cast_signed();
-            if step != 0 && (nearest == 0 || step.unsigned_abs() < nearest.unsigned_abs()) {
-                nearest = step;
-            }
-        }
-        found.ok_or((steps && nearest != 0).then_some(Way::Steps(nearest)))
+    /// The walk that a thread's fault at `page` goes on with, and which way.
+    fn find(&self, thread: u32, page: u32) -> Option<(usize, Way)> {
+        let goes_on = |walk: &Walk| walk.goes_on(page).filter(|_| walk.thread == thread && walk.at != 0);
+        self.walks.iter().enumerate().find_map(|(index, walk)| Some((index, goes_on(walk)?)))
     }
 }
 
@@ -133,29 +117,32 @@ pub(super) struct Walks {
     turn: usize,
     /// Pages read ahead of walks and given up, less those that were used.
     pub(super) in_vain: i32,
+    /// What is gone through in other steps than page by page.
+    pub(super) strides: Strides,
 }
 
 impl Walks {
     pub(super) fn none() -> Self {
-        Self { sets: Box::new([Set::default(); THREADS]), lately: [0; SHARE_KEPT], turn: 0, in_vain: 0 }
+        Self {
+            sets: Box::new([Set::default(); THREADS]),
+            lately: [0; SHARE_KEPT],
+            turn: 0,
+            in_vain: 0,
+            strides: Strides::none(),
+        }
     }
 
-    /// A thread faulted. Says what to read ahead of it. `scanned`: this page was read ahead with its
-    /// neighbours, so the thread did not get here by steps. `patient`: what was read ahead is hardly used.
-    pub(super) fn note(&mut self, thread: u32, page: u32, scanned: bool, patient: bool) -> Option<Ahead> {
+    /// A thread faulted. Says what to read ahead of it. `patient`: what was read ahead is hardly used.
+    pub(super) fn note(&mut self, thread: u32, page: u32, patient: bool) -> Option<Ahead> {
         let number = thread as usize % THREADS;
         let set = &mut self.sets[number];
         set.faults = set.faults.wrapping_add(1).max(1);
-        let (index, way) = match set.find(thread, page, !scanned) {
-            Ok(found) => found,
-            Err(way) => {
-                let walk = Walk { thread, last: page, way, at: set.faults, ..Walk::default() };
-                set.walks[set.place()] = walk;
-                return None;
-            }
+        let Some((index, way)) = set.find(thread, page) else {
+            set.walks[set.place()] = Walk { thread, last: page, at: set.faults, ..Walk::default() };
+            return None;
         };
-        // That two steps are equal happens by chance, too, and so it does that one of many places is met.
-        let is_chance = matches!(way, Way::Steps(_)) || set.walks[index].at.wrapping_add(1) != set.faults;
+        // That one of many places is met happens by chance, too.
+        let is_chance = set.walks[index].at.wrapping_add(1) != set.faults;
         let proof = if patient { LONG_PROOF } else { PROOF } + u32::from(is_chance);
         let walk = &mut set.walks[index];
         walk.faults = walk.faults.saturating_add(1);
@@ -168,16 +155,13 @@ impl Walks {
         }
         self.lately[self.turn] = number * WALKS + index;
         self.turn = (self.turn + 1) % SHARE_KEPT;
-        let (least, most) = match way {
-            Way::Steps(_) => STEPS_AHEAD,
-            _ => (WIDE_PAGES, self.share()),
-        };
+        let most = self.share();
         let walk = &mut self.sets[number].walks[index];
-        walk.window = (walk.window * 2).clamp(least, most);
-        Some(Ahead { way, count: walk.window, place: (number, index) })
+        walk.window = (walk.window * 2).clamp(WIDE_PAGES, most);
+        Some(Ahead { way, count: walk.window, sure: walk.faults >= SURE, place: (number, index) })
     }
 
-    /// How far ahead of each walk page by page may be read.
+    /// How far ahead of each walk may be read.
     fn share(&self) -> u32 {
         let mut seen = [0_u64; THREADS * WALKS / 64];
         self.lately.iter().for_each(|walk| seen[walk / 64] |= 1 << (walk % 64));
@@ -224,7 +208,7 @@ mod tests {
 
     /// What is said to be worth reading ahead, fault by fault, of one thread.
     fn told(walks: &mut Walks, faults: impl IntoIterator<Item = u32>) -> Vec<Option<(Way, u32)>> {
-        let ahead = faults.into_iter().map(|page| walks.note(7, page, false, false));
+        let ahead = faults.into_iter().map(|page| walks.note(7, page, false));
         ahead.map(|ahead| ahead.map(|ahead| (ahead.way, ahead.count))).collect()
     }
 
@@ -244,22 +228,15 @@ mod tests {
     }
 
     #[test]
-    fn equal_steps_are_believed_when_they_come_again() {
-        let told = told(&mut Walks::none(), [100, 107, 114, 121, 128, 700]);
-        let by_seven = |count| Some((Way::Steps(7), count));
-        assert_eq!(told, [None, None, None, by_seven(4), by_seven(8), None]);
-    }
-
-    #[test]
     fn a_thread_may_be_on_several_walks_at_a_time() {
         let mut walks = Walks::none();
-        let ways = [Way::Up, Way::Down, Way::Up, Way::Steps(9), Way::Up, Way::Steps(-5)];
+        let ways = [Way::Up, Way::Down, Way::Up, Way::Up, Way::Down, Way::Up];
         let mut pages: Vec<u32> = (1..=ways.len() as u32).map(|walk| walk * walk * 1000).collect();
         for round in 0..6 {
             for (way, page) in ways.iter().zip(&mut pages) {
-                let ahead = walks.note(7, *page, false, false);
-                let is_proven = round >= if matches!(way, Way::Steps(_)) { 3 } else { 2 };
-                assert_eq!(ahead.map(|ahead| ahead.way), is_proven.then_some(*way), "round {round}");
+                let ahead = walks.note(7, *page, false);
+                assert_eq!(ahead.map(|ahead| ahead.way), (round >= 2).then_some(*way), "round {round}");
+                assert_eq!(ahead.is_some_and(|ahead| ahead.sure), round >= 4, "round {round}");
                 *page = way.next(*page).unwrap();
             }
         }
@@ -270,7 +247,7 @@ mod tests {
         let (mut walks, mut rng) = (Walks::none(), Rng::new(1));
         told(&mut walks, 1000..1003);
         for page in 1003..1100 {
-            assert!(walks.note(7, page, false, false).is_some(), "{page}");
+            assert!(walks.note(7, page, false).is_some(), "{page}");
             told(&mut walks, (0..10).map(|_| (1 << 20) + rng.below(1 << 20) as u32));
         }
     }
@@ -292,7 +269,7 @@ mod tests {
         let mut windows = |threads: u32| {
             let pages =
                 (0..40).flat_map(|page| (0..threads).map(move |thread| (thread, thread * 4096 + page)));
-            let noted = pages.map(|(thread, page)| walks.note(thread, page, false, false));
+            let noted = pages.map(|(thread, page)| walks.note(thread, page, false));
             noted.map(|ahead| ahead.map_or(0, |ahead| ahead.count)).last().unwrap()
         };
         assert_eq!([windows(1), windows(4), windows(28)], [256, 128, 16]);
@@ -301,7 +278,7 @@ mod tests {
     #[test]
     fn where_what_is_read_ahead_is_not_used_more_faults_in_a_row_are_wanted() {
         let mut walks = Walks::none();
-        let told: Vec<_> = (0..10).map(|page| walks.note(7, page, false, true).is_some()).collect();
+        let told: Vec<_> = (0..10).map(|page| walks.note(7, page, true).is_some()).collect();
         assert_eq!(told.iter().position(|&told| told), Some(LONG_PROOF as usize));
     }
 
@@ -318,10 +295,10 @@ mod tests {
     #[test]
     fn threads_are_not_mixed_up() {
         let mut walks = Walks::none();
-        let pages = (100..120).map(|page| walks.note(page % 2 * THREADS as u32, page, false, false));
+        let pages = (100..120).map(|page| walks.note(page % 2 * THREADS as u32, page, false));
         assert!(pages.flatten().all(|ahead| ahead.way == Way::Up));
         let mut walks = Walks::none();
         let far = [(1, 100), (1 + THREADS as u32, 101), (2, 101)];
-        assert!(far.into_iter().all(|(thread, page)| walks.note(thread, page, false, false).is_none()));
+        assert!(far.into_iter().all(|(thread, page)| walks.note(thread, page, false).is_none()));
     }
 }

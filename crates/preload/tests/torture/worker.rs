@@ -134,8 +134,14 @@ impl Worker {
 
     fn read(&mut self) {
         let (area, page, count) = self.stretch(256);
-        let count = if self.below(4) == 0 { count } else { 1 };
-        let outcome = (page..page + count).try_for_each(|page| self.areas[area].check(page));
+        let (end, step) = match self.below(8) {
+            0 | 1 => (page + count, 1),
+            // A column, in equal steps.
+            2 => (self.areas[area].len(), 2 + self.below(30)),
+            _ => (page + 1, 1),
+        };
+        let mut pages = (page..end).step_by(step).take(256);
+        let outcome = pages.try_for_each(|page| self.areas[area].check(page));
         self.must("read", outcome);
     }
 
