@@ -38,6 +38,9 @@ pub enum GroupError {
     /// No hierarchy offers a memory controller.
     #[error("no memory control group: {0}")]
     Unavailable(String),
+    /// A group of somebody else's cannot be held.
+    #[error("{0}")]
+    Unfit(String),
     /// A file of the group could not be read or written.
     #[error("{path}: {error}")]
     Io {

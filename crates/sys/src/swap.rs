@@ -309,13 +309,22 @@ pub fn turn_off(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Turns an area on.
+/// Whether this is a file of a file system whose blocks are smaller than a page. The kernel leaves out pages
+/// of which not all blocks lie in a row, and Linux 6.1 was seen to crash when it told the drive of the last
+/// stretch, which is shorter then.
+fn has_small_blocks(path: &Path) -> io::Result<bool> {
+    Ok(path.metadata()?.is_file() && rustix::fs::statvfs(path)?.f_bsize < PAGE)
+}
+
+/// Turns an area on. Of a file in blocks smaller than a page the drive is not told what becomes free.
 ///
 /// # Errors
 /// EINVAL when it is no swap space or the file has holes, EBUSY when it is on or held, EPERM without the
 /// right or when there are too many areas.
 pub fn turn_on(path: &Path, manner: Manner) -> io::Result<()> {
     let name = CString::new(path.as_os_str().as_bytes())?;
+    let is_cut = manner.discard == Discard::Freed && has_small_blocks(path)?;
+    let manner = if is_cut { Manner { discard: Discard::Never, ..manner } } else { manner };
     // SAFETY: `name` is a string with its end mark that lives through the call.
     if unsafe { libc::swapon(name.as_ptr(), manner.flags()) } != 0 {
         return Err(io::Error::last_os_error());

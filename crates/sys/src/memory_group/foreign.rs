@@ -50,7 +50,7 @@ impl ForeignGroup {
         let (version, root) = mount_of(&mounts, "cgroup", Some("memory"))
             .map(|root| (Version::V1, root))
             .or_else(|| mount_of(&mounts, "cgroup2", None).map(|root| (Version::V2, root)))
-            .ok_or_else(|| unavailable("no control-group hierarchy is mounted"))?;
+            .ok_or_else(|| GroupError::Unavailable("no control-group hierarchy is mounted".to_owned()))?;
         let path = match wish.to_str().and_then(|text| text.parse::<u32>().ok()) {
             Some(pid) => group_of(pid, version, &root)?,
             None => fs::canonicalize(wish).map_err(|error| GroupError::Io { path: wish.into(), error })?,
@@ -59,7 +59,7 @@ impl ForeignGroup {
     }
 
     fn at(path: PathBuf, version: Version, root: PathBuf) -> Result<Self, GroupError> {
-        let refuse = |why: &str| Err(unavailable(&format!("{}: {why}", path.display())));
+        let refuse = |why: &str| Err(unfit(&format!("{}: {why}", path.display())));
         if !path.starts_with(&root) || path == root {
             return refuse(&format!("not a group below {}", root.display()));
         }
@@ -142,7 +142,7 @@ impl ForeignGroup {
         let before = found(limit)?;
         if before.parse().is_ok_and(|limit: u64| limit <= bytes) {
             let why = format!("{}: its limit is {before} bytes already", self.path().display());
-            return Err(unavailable(&why));
+            return Err(unfit(&why));
         }
         let mut changes = Vec::new();
         let is_less = |value: &str, wanted: u64| value.parse().is_ok_and(|value: u64| value < wanted);
@@ -432,7 +432,7 @@ fn group_of(pid: u32, version: Version, root: &Path) -> Result<PathBuf, GroupErr
     let path = PathBuf::from(format!("/proc/{pid}/cgroup"));
     let text = match fs::read_to_string(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(unavailable(&format!("no process has the number {pid}")));
+            return Err(unfit(&format!("no process has the number {pid}")));
         }
         text => text.map_err(|error| GroupError::Io { path, error })?,
     };
@@ -447,15 +447,15 @@ fn group_of(pid: u32, version: Version, root: &Path) -> Result<PathBuf, GroupErr
     });
     let group = root.join(name.unwrap_or("/").trim_start_matches('/'));
     let found = fs::canonicalize(&group);
-    found.map_err(|_| unavailable(&format!("process {pid} is in {}, which is not there", group.display())))
+    found.map_err(|_| unfit(&format!("process {pid} is in {}, which is not there", group.display())))
 }
 
 fn read(path: &Path) -> Result<String, GroupError> {
     fs::read_to_string(path).map_err(|error| GroupError::Io { path: path.into(), error })
 }
 
-fn unavailable(why: &str) -> GroupError {
-    GroupError::Unavailable(why.to_owned())
+fn unfit(why: &str) -> GroupError {
+    GroupError::Unfit(why.to_owned())
 }
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ fn check(flags: &HoldFlags) -> Result<(ForeignGroup, Store)> {
 /// What is wrong with the group as it is was asked for wrongly.
 fn refused(error: GroupError) -> anyhow::Error {
     match error {
-        GroupError::Unavailable(_) => Refused(error.to_string()).into(),
+        GroupError::Unavailable(_) | GroupError::Unfit(_) => Refused(error.to_string()).into(),
         GroupError::Io { .. } | GroupError::NotKept { .. } => error.into(),
     }
 }
