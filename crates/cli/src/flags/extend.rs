@@ -24,6 +24,8 @@ Examples:
 The exit code is the program's own, or 128 + N when signal N ended it. It is 2
 when the run was refused, 3 when the system failed it.";
 
+const HOLD_USAGE: &str = "overdrive extend hold --dram SIZE --store PATH [OPTIONS] GROUP";
+
 const HOLD_EXAMPLES: &str = "\
 Examples:
   overdrive extend hold --dram 2GiB --store /mnt/nvme \\
@@ -153,7 +155,7 @@ pub(crate) enum ExtendWords {
 /// Holds a control group to --dram on the kernel's swap (root), until Ctrl-C or until its last process has
 /// ended. Then its limits are what they were, and what lies in swap comes back.
 #[derive(Debug, Args)]
-#[command(after_help = help::sizes(HOLD_EXAMPLES))]
+#[command(override_usage = HOLD_USAGE, after_help = help::sizes(HOLD_EXAMPLES))]
 pub(crate) struct HoldFlags {
     /// DRAM that the group may take, at least 32MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]

@@ -111,7 +111,8 @@ impl ForeignGroup {
     /// so before that is done; then all is as it was.
     ///
     /// # Errors
-    /// When its limit is lower already, or the kernel cannot get so much out; then all is as it was.
+    /// When its limit is lower already, or so much has no place in swap or does not leave DRAM; then all is
+    /// as it was.
     pub fn hold(
         self,
         bytes: u64,
@@ -119,6 +120,14 @@ impl ForeignGroup {
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<HeldGroup>, GroupError> {
         let bytes = bytes / 4096 * 4096;
+        let above = self.group.usage_bytes()?.saturating_sub(bytes);
+        if above > swap_bytes {
+            let (path, mib, has) = (self.path().display(), above.div_ceil(1 << 20), swap_bytes >> 20);
+            let why = format!(
+                "{path}: {mib} MiB have to leave DRAM, and the store takes {has}; wanted a larger one"
+            );
+            return Err(unfit(&why));
+        }
         let changes = self.changes(bytes, swap_bytes)?;
         let note = Note::write(self.path(), &changes)?;
         let held = HeldGroup { group: self.group, changes, note: Some(note) };
@@ -234,44 +243,35 @@ impl HeldGroup {
         for change in others {
             self.group.write_kept(&change.file, &change.after)?;
         }
-        let mut tries = 0;
-        loop {
+        let high = others.iter().find(|change| change.file == "memory.high");
+        let (mut tries, mut least) = (0, u64::MAX);
+        while tries < TRIES {
             if stop() {
                 return Ok(false);
             }
             let used = self.group.usage_bytes()?;
-            // Version 2 gets out what is above `memory.high` by and by; the limit would kill before that is
-            // done.
-            if self.group.version == Version::V2 && used > bytes && tries < TRIES {
-                self.group.write_kept("memory.high", &bytes.to_string()).ok();
-                tries += 1;
-                std::thread::sleep(PAUSE);
-                if self.group.usage_bytes()? < used {
-                    tries = 0;
-                }
-                continue;
-            }
+            tries = if used < least { 0 } else { tries + 1 };
+            least = least.min(used);
+            // Version 2 kills where a limit cannot be kept at once. So it is asked first.
             if self.group.version == Version::V2 && used > bytes {
-                let error = io::ErrorKind::ResourceBusy.into();
-                return Err(GroupError::Io { path: self.group.path.join(&limit.file), error });
+                high.map_or(Ok(()), |high| self.group.write_kept(&high.file, &high.after))?;
+                std::thread::sleep(PAUSE);
+                continue;
             }
             let next = bytes.max(used.saturating_sub(STEP_BYTES) / 4096 * 4096);
             match self.group.write_kept(&limit.file, &next.to_string()) {
-                Ok(()) if next == bytes => break,
-                Ok(()) => tries = 0,
-                Err(GroupError::Io { error, .. })
-                    if tries < TRIES && error.kind() == io::ErrorKind::ResourceBusy =>
-                {
-                    tries += 1;
+                Ok(()) if next == bytes => {
+                    high.map_or(Ok(()), |high| self.group.write_kept(&high.file, &high.before))?;
+                    return Ok(true);
+                }
+                Err(GroupError::Io { error, .. }) if error.kind() == io::ErrorKind::ResourceBusy => {
                     std::thread::sleep(PAUSE);
                 }
-                Err(error) => return Err(error),
+                other => other?,
             }
         }
-        if let Some(high) = others.iter().find(|change| change.file == "memory.high") {
-            self.group.write_kept(&high.file, &high.before)?;
-        }
-        Ok(true)
+        let (path, mib) = (self.group.path.display(), least >> 20);
+        Err(unfit(&format!("{path}: {mib} MiB of it do not leave DRAM: they are locked, or swap is full")))
     }
 }
 
