@@ -6,7 +6,6 @@
 //! owner, so that a later run finds and removes what a killed one left behind.
 
 mod counters;
-pub mod foreign;
 pub mod reclaim;
 pub mod zswap;
 
@@ -38,9 +37,6 @@ pub enum GroupError {
     /// No hierarchy offers a memory controller.
     #[error("no memory control group: {0}")]
     Unavailable(String),
-    /// A group of somebody else's cannot be held.
-    #[error("{0}")]
-    Unfit(String),
     /// A file of the group could not be read or written.
     #[error("{path}: {error}")]
     Io {
@@ -211,11 +207,6 @@ fn owner_of(name: &str) -> Option<Owner> {
         return Owner::in_name(name, &format!("{FLEET_PREFIX}{word}-"));
     }
     Owner::in_name(name, if is_of_program(name) { PROGRAM_PREFIX } else { PREFIX })
-}
-
-/// Whether a group is one of ours.
-fn is_ours(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| owner_of(&name.to_string_lossy()).is_some())
 }
 
 fn is_of_program(name: &str) -> bool {

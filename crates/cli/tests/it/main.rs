@@ -13,7 +13,6 @@ mod density;
 mod evaluate;
 mod extend;
 mod extend_budget;
-mod extend_hold;
 mod extend_odd;
 mod extend_postgres;
 mod extend_programs;
