@@ -309,9 +309,9 @@ pub fn turn_off(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this is a file of a file system whose blocks are smaller than a page. The kernel leaves out pages
-/// of which not all blocks lie in a row, and Linux 6.1 was seen to crash when it told the drive of the last
-/// stretch, which is shorter then.
+/// Whether this is a file of a file system whose blocks are smaller than a page. Linux 6.1 was seen to crash
+/// when it told the drive of the last stretch of such a file. Probably that is shorter than it believes, as
+/// pages of which not all blocks lie in a row are left out.
 fn has_small_blocks(path: &Path) -> io::Result<bool> {
     Ok(path.metadata()?.is_file() && rustix::fs::statvfs(path)?.f_bsize < PAGE)
 }
