@@ -1,11 +1,10 @@
 //! What the serving thread stands on: memory that must stay where it is while faults are answered.
 
 use crate::ALLOCATOR;
+use overdrive_sys::uffd::PAGE;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-const PAGE: u64 = 4096;
 
 /// The ranges to leave out: our allocator's memory, this thread's stack, and what the C library keeps for it.
 pub(crate) fn own_ranges() -> Vec<Range<u64>> {

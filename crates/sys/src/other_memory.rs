@@ -2,6 +2,7 @@
 //! read some of them ahead.
 
 use crate::Errno;
+use crate::uffd::PAGE;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io;
@@ -9,8 +10,6 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-/// Bytes in a page.
-pub const PAGE: u64 = 4096;
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 

@@ -6,6 +6,7 @@
 pub mod space;
 
 use crate::owner::{Held, Owner};
+use crate::uffd::PAGE;
 use space::Space;
 use std::ffi::{CString, OsString};
 use std::fs::File;
@@ -16,8 +17,6 @@ use std::time::{Duration, Instant};
 
 /// Every swap file of ours has this in its name, followed by its owner.
 const PREFIX: &str = "overdrive-swap-";
-
-const PAGE: u64 = 4096;
 
 /// Here stands a note for each swap file of a run: its name, and in it the path.
 const NOTES: &str = "/var/lib/overdrive/swap-files";

@@ -5,7 +5,8 @@
 //! Only decides: faults and where pages are come in, what to read goes out. How far a thread has got is seen
 //! by which pages are in place, as what was read ahead gives no fault that waits.
 
-use overdrive_sys::other_memory::{PAGE, Place};
+use overdrive_sys::other_memory::Place;
+use overdrive_sys::uffd::PAGE;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;

@@ -7,6 +7,7 @@
 
 use super::reclaim::{Timer, number};
 use super::{GroupError, MemoryGroup, Version};
+use crate::uffd::PAGE;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -15,8 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-const PAGE: u64 = 4096;
 
 /// How often a group is looked at: where nothing is in zswap, and where something is. Reading the group's
 /// counters so often also keeps them fresh (see `Reclaimer::refresh`).

@@ -4,7 +4,8 @@
 use super::ahead::{RoomCounter, Shared};
 use overdrive_host::swap::foresee::{Fault, Foresight, Memory};
 use overdrive_sys::fault_samples::FaultSamples;
-use overdrive_sys::other_memory::{OtherMemory, PAGE, Place};
+use overdrive_sys::other_memory::{OtherMemory, Place};
+use overdrive_sys::uffd::PAGE;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;

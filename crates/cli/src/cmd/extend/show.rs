@@ -6,11 +6,10 @@ use super::watch::{Look, Process};
 use anyhow::Result;
 use overdrive_base::time::format_ns;
 use overdrive_pager::stats::Stat;
+use overdrive_sys::uffd::PAGE;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;
-
-const PAGE: u64 = 4096;
 
 /// How a counter is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
