@@ -22,8 +22,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use cost::CostFlags;
 pub(crate) use density::{DensityBacking, DensityFlags, DensityJudge, DensityKind};
 pub(crate) use extend::{
-    BackendFlag, CompressFlag, ExtendFlags, ExtendWords, LaunchFlags, StatusFlags as ExtendStatusFlags,
-    TopFlags,
+    BackendFlag, CompressFlag, ExtendFlags, ExtendWords, HoldFlags, LaunchFlags,
+    StatusFlags as ExtendStatusFlags, TopFlags,
 };
 pub(crate) use front::{
     DiskspdFlags, ForeignFlags, FrontFlags, LiveFlag, OutputFormat, SpdkPerfFlags, in_order,

@@ -5,7 +5,7 @@ use crate::cmd::extend::store;
 use crate::exit::Ending;
 use crate::output;
 use anyhow::{Context, Result};
-use overdrive_sys::memory_group::Place;
+use overdrive_sys::memory_group::{Place, foreign};
 use overdrive_sys::swap;
 use std::path::{Path, PathBuf};
 
@@ -14,11 +14,16 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Swept {
     pub(crate) removed: Vec<PathBuf>,
     pub(crate) stuck: Vec<PathBuf>,
+    /// Groups of others that were held, and have their own limits again.
+    pub(crate) given_back: Vec<PathBuf>,
 }
 
 impl Swept {
     /// Says what was removed, and what still runs.
     pub(crate) fn tell(&self) {
+        for path in &self.given_back {
+            output::say!("overdrive: gave back what a killed run held: {}", path.display());
+        }
         for path in &self.removed {
             output::say!("overdrive: removed what a killed run left: {}", path.display());
         }
@@ -30,9 +35,16 @@ impl Swept {
 
 /// Removes groups and swap files of runs that were killed. The groups first: what still runs in one is ended,
 /// so that its pages need not be brought back from the swap file under the group's budget. Programs of
-/// `overdrive extend` go on, and as long as one does, so do the swap files.
+/// `overdrive extend` go on, and as long as one does, so do the swap files. Groups of others get their limits
+/// back before that.
 fn sweep(with_swap: bool) -> Result<Swept> {
     let (mut removed, mut stuck) = Place::find().map(|place| place.remove_stale()).unwrap_or_default();
+    let mut given_back = Vec::new();
+    if with_swap {
+        let (given, kept) = foreign::give_back_stale();
+        given_back = given;
+        stuck.extend(kept);
+    }
     if stuck.is_empty() && with_swap {
         let (files, held) = swap::remove_stale().context("/proc/swaps")?;
         let mut folders: Vec<PathBuf> =
@@ -43,7 +55,7 @@ fn sweep(with_swap: bool) -> Result<Swept> {
         removed.extend(folders.iter().flat_map(|folder| store::remove_stale(folder)));
         stuck.extend(held);
     }
-    Ok(Swept { removed, stuck })
+    Ok(Swept { removed, stuck, given_back })
 }
 
 /// The same before a run, which could not tell its room and memory otherwise; swap is root's to turn off.
@@ -54,17 +66,24 @@ pub(crate) fn sweep_before_run() -> Result<Swept> {
 /// Removes them and what else there is, and prints what was done.
 pub(crate) fn clean_stale(as_json: bool, besides: Swept) -> Result<Ending> {
     let swept = sweep(true)?;
+    let given_back: Vec<PathBuf> = besides.given_back.into_iter().chain(swept.given_back).collect();
     let removed: Vec<PathBuf> = besides.removed.into_iter().chain(swept.removed).collect();
     let stuck: Vec<PathBuf> = besides.stuck.into_iter().chain(swept.stuck).collect();
     if as_json {
         let schema = "overdrive.swap-stale/1";
         let words =
             |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
-        let value =
-            serde_json::json!({ "schema": schema, "removed": words(&removed), "stuck": words(&stuck) });
+        let value = serde_json::json!({
+            "schema": schema,
+            "removed": words(&removed),
+            "stuck": words(&stuck),
+            "given_back": words(&given_back),
+        });
         output::print(&format!("{}\n", serde_json::to_string_pretty(&value)?))?;
     } else {
-        let lines = removed.iter().map(|path| format!("removed {}\n", path.display()));
+        let given_back = given_back.iter().map(|path| format!("gave back {}\n", path.display()));
+        let removed = removed.iter().map(|path| format!("removed {}\n", path.display()));
+        let lines = given_back.chain(removed);
         let lines = lines.chain(stuck.iter().map(|path| could_not(path)));
         output::print(&lines.collect::<String>())?;
     }

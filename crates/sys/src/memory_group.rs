@@ -6,6 +6,8 @@
 //! owner, so that a later run finds and removes what a killed one left behind.
 
 mod counters;
+mod displaced;
+pub mod foreign;
 pub mod reclaim;
 pub mod zswap;
 
@@ -37,6 +39,9 @@ pub enum GroupError {
     /// No hierarchy offers a memory controller.
     #[error("no memory control group: {0}")]
     Unavailable(String),
+    /// A group of somebody else's cannot be held.
+    #[error("{0}")]
+    Unfit(String),
     /// A file of the group could not be read or written.
     #[error("{path}: {error}")]
     Io {
@@ -209,6 +214,11 @@ fn owner_of(name: &str) -> Option<Owner> {
     Owner::in_name(name, if is_of_program(name) { PROGRAM_PREFIX } else { PREFIX })
 }
 
+/// Whether a group is one of ours.
+fn is_ours(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| owner_of(&name.to_string_lossy()).is_some())
+}
+
 fn is_of_program(name: &str) -> bool {
     name.starts_with(PROGRAM_PREFIX)
 }
@@ -277,6 +287,15 @@ fn below(root: &Path, group: &str) -> PathBuf {
 fn hands_down_memory(group: &Path) -> bool {
     fs::read_to_string(group.join("cgroup.subtree_control"))
         .is_ok_and(|text| text.split_ascii_whitespace().any(|controller| controller == "memory"))
+}
+
+/// The file that limits swap and what to write for so much: version 1 counts memory in it too.
+fn swap_limit_of(version: Version, memory_bytes: u64, swap_bytes: u64) -> (&'static str, u64) {
+    let whole_pages = |bytes: u64| bytes / 4096 * 4096;
+    match version {
+        Version::V1 => ("memory.memsw.limit_in_bytes", whole_pages(memory_bytes.saturating_add(swap_bytes))),
+        Version::V2 => ("memory.swap.max", whole_pages(swap_bytes)),
+    }
 }
 
 /// A group of ours; removed when dropped.
@@ -425,6 +444,17 @@ impl MemoryGroup {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Limits what of a group with a limit of `memory_bytes` may lie in swap, where the kernel counts that.
+    /// Areas belong to no group: without it, one that grows would fill those of others, and they be killed.
+    ///
+    /// # Errors
+    /// When the kernel keeps no such limit.
+    pub fn limit_swap(&self, memory_bytes: u64, swap_bytes: u64) -> Result<(), GroupError> {
+        let (file, bytes) = swap_limit_of(self.version, memory_bytes, swap_bytes);
+        let is_counted = self.path.join(file).exists();
+        if is_counted { self.write_kept(file, &bytes.to_string()) } else { Ok(()) }
     }
 
     /// Keeps the group's memory out of swap. Call it before there are children: version 1 hands it down as

@@ -235,18 +235,27 @@ impl Drop for SwapFile {
     }
 }
 
+fn is_stale(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Owner::in_name(&name, PREFIX).is_some_and(|owner| !owner.is_alive()) && !Held::is_held(path)
+}
+
+/// The swap files that are on of owners that no longer run.
+///
+/// # Errors
+/// When /proc/swaps cannot be read.
+pub fn stale_areas() -> io::Result<Vec<PathBuf>> {
+    Ok(areas()?.into_iter().map(|area| area.path).filter(|path| is_stale(path)).collect())
+}
+
 /// Takes off and deletes the swap files of owners that no longer run; gives their paths, and those that
 /// would not go.
 ///
 /// # Errors
 /// When /proc/swaps cannot be read.
 pub fn remove_stale() -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
-    let is_stale = |path: &Path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Owner::in_name(&name, PREFIX).is_some_and(|owner| !owner.is_alive()) && !Held::is_held(path)
-    };
     let (mut removed, mut stuck) = (Vec::new(), Vec::new());
-    for path in areas()?.into_iter().map(|area| area.path).filter(|path| is_stale(path)) {
+    for path in stale_areas()? {
         if remove(&path).is_ok() { removed.push(path) } else { stuck.push(path) }
     }
     // A run that was killed just before its area was on, or just after it was off.

@@ -93,3 +93,51 @@ fi
 load /tmp/stats.json
 equal "and counted" 1 "$(value swap.oom_kills)"
 nothing_left "and then"
+
+# service: a program in a group that is not Overdrive's is started, and waits in it
+service() {
+    rm -f /tmp/filled /tmp/go
+    sh -c 'echo $$ >/sys/fs/cgroup/service/cgroup.procs; exec awk -v count=24000 -f /tmp/program.awk' >/tmp/result &
+    service=$!
+    wait_for 300 test -e /tmp/filled
+}
+
+# hold: who holds that group is $runner
+hold() {
+    rm -f /tmp/said
+    overdrive extend hold --dram 48MiB --store /mnt:128MiB /sys/fs/cgroup/service 2>/tmp/said &
+    runner=$!
+    wait_for 300 grep -qs "it is held" /tmp/said
+}
+
+# of_service FILE
+of_service() { cat "/sys/fs/cgroup/service/$1"; }
+
+mkdir /sys/fs/cgroup/service
+echo 16M >/sys/fs/cgroup/service/memory.swap.max
+echo 400M >/sys/fs/cgroup/service/memory.high
+service
+hold
+equal "a group of another's is held" 50331648 "$(of_service memory.max)"
+equal "it may swap as much as the store takes" 134217728 "$(of_service memory.swap.max)"
+equal "and is not held back besides" 419430400 "$(of_service memory.high)"
+at_least "half of it lies on the drive" 40000000 "$(now swapped_bytes)"
+kill -TERM "$runner"
+wait "$runner"
+equal "it is given back" 0 $?
+equal "without a limit, as it was" max "$(of_service memory.max)"
+equal "with its own limit on swap" 16777216 "$(of_service memory.swap.max)"
+nothing_left "with the group given back"
+
+hold
+kill -9 "$runner"
+wait "$runner" 2>/dev/null
+equal "who is killed leaves the limit" 50331648 "$(of_service memory.max)"
+contains "which the next run gives back" "gave back /sys/fs/cgroup/service" "$(overdrive swap off --stale)"
+equal "as it was" max "$(of_service memory.max)"
+touch /tmp/go
+wait "$service"
+equal "the service has lost nothing" "24000 strings, 0 wrong" "$(cat /tmp/result)"
+rmdir /sys/fs/cgroup/service
+overdrive extend --backend swap --dram 48MiB --store /mnt:128MiB -- true 2>/tmp/said
+nothing_left "with the service ended"

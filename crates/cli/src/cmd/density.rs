@@ -37,11 +37,11 @@ pub(crate) fn density(flags: &DensityFlags) -> Result<Ending> {
     let stop = interrupt::watch_to_the_end()?;
     if flags.stale {
         let (removed, stuck) = folder::remove_stale();
-        return leftovers::clean_stale(flags.json, Swept { removed, stuck });
+        return leftovers::clean_stale(flags.json, Swept { removed, stuck, ..Swept::default() });
     }
     // Instances first, which are in the groups, and whose pages are in swap.
     let (removed, stuck) = folder::remove_stale();
-    Swept { removed, stuck }.tell();
+    Swept { removed, stuck, ..Swept::default() }.tell();
     leftovers::sweep_before_run()?.tell();
     let plan = plan::plan(flags)?;
     let is_new = flags.out.as_ref().is_some_and(|folder| !folder.exists());

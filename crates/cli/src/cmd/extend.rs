@@ -8,6 +8,7 @@ mod budget;
 mod device;
 mod foresee;
 mod gather;
+mod hold;
 pub(crate) mod launch;
 pub(crate) mod plan;
 mod program;
@@ -38,11 +39,12 @@ use std::time::{Duration, Instant};
 use store::{RunFolder, Store};
 use swap_run::SwapRun;
 
-/// Runs a program, or shows what runs.
+/// Runs a program, shows what runs, or holds what runs already.
 pub(crate) fn extend(flags: &ExtendFlags) -> Result<Ending> {
     match &flags.words {
         Some(ExtendWords::Status(flags)) => watch::status(flags),
         Some(ExtendWords::Top(flags)) => watch::top(flags),
+        Some(ExtendWords::Hold(flags)) => hold::hold(flags),
         None => run(flags),
     }
 }
@@ -204,6 +206,18 @@ fn final_json(
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
+/// Swap on the store, which the kernel fills before all other areas.
+fn swap_file(store: &Store, fills_gaps: bool) -> Result<SwapFile> {
+    let discard = if fills_gaps { Discard::Never } else { Discard::Freed };
+    let manner = Manner { priority: Some(PRIORITY_MAX), discard };
+    let made = SwapFile::create(&store.folder, store.bytes, manner);
+    made.map_err(|error| {
+        let (folder, size) = (store.folder.display(), format_size(store.bytes));
+        let wanted = "wanted ext4, xfs or btrfs";
+        Refused(format!("--store {folder}: no swap file of {size} there ({error}); {wanted}")).into()
+    })
+}
+
 /// What the backend swap sets up around the program; nothing for the pager.
 #[derive(Debug)]
 struct Site {
@@ -216,16 +230,9 @@ impl Site {
         let Backend::Swap { place } = &plan.backend else {
             return Ok(Self { group: None, swap: None });
         };
-        let folder = &plan.store.folder;
-        let discard = if flags.fill_gaps { Discard::Never } else { Discard::Freed };
-        let manner = Manner { priority: Some(PRIORITY_MAX), discard };
-        let swap = SwapFile::create(folder, plan.store.bytes, manner).map_err(|error| {
-            let (folder, size) = (folder.display(), format_size(plan.store.bytes));
-            Refused(format!(
-                "--store {folder}: no swap file of {size} there ({error}); wanted ext4, xfs or btrfs"
-            ))
-        })?;
+        let swap = swap_file(&plan.store, flags.fill_gaps)?;
         let group = MemoryGroup::create_for_program(place, plan.dram_bytes)?;
+        group.limit_swap(plan.dram_bytes, plan.store.bytes)?;
         Ok(Self { group: Some(group), swap: Some(swap) })
     }
 

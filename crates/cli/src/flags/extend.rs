@@ -18,14 +18,28 @@ Examples:
       --write-to /dev/nvme1n1p2 -- ./program
   overdrive extend status       what the running programs have and do
   overdrive extend top          the same, again and again
+  overdrive extend hold --dram 2GiB --store /mnt/nvme 4711
+                                what runs already, with process 4711
 
 The exit code is the program's own, or 128 + N when signal N ended it. It is 2
 when the run was refused, 3 when the system failed it.";
 
+const HOLD_USAGE: &str = "overdrive extend hold --dram SIZE --store PATH [OPTIONS] GROUP";
+
+const HOLD_EXAMPLES: &str = "\
+Examples:
+  overdrive extend hold --dram 2GiB --store /mnt/nvme \\
+      /sys/fs/cgroup/system.slice/docker-....scope
+  overdrive extend hold --dram 1GiB --store /mnt/nvme:16GiB 4711
+
+Exit code 0 when the group was given back, 2 when it was refused, 3 when the
+system failed it.";
+
 const EXTEND_USAGE: &str = "\
 overdrive extend --dram SIZE --store PATH [OPTIONS] -- PROGRAM [ARGS]...
        overdrive extend status [OPTIONS]
-       overdrive extend top [OPTIONS]";
+       overdrive extend top [OPTIONS]
+       overdrive extend hold --dram SIZE --store PATH [OPTIONS] GROUP";
 
 /// The program runs unchanged. Its anonymous memory is held within --dram; what is cold lies on the SSD.
 #[derive(Debug, Args)]
@@ -134,6 +148,35 @@ pub(crate) enum ExtendWords {
     Status(StatusFlags),
     /// Show the counters of status again and again, until Ctrl-C
     Top(TopFlags),
+    /// Hold what runs already, a container or a service, to less DRAM (root, on swap)
+    Hold(HoldFlags),
+}
+
+/// Holds a control group to --dram on the kernel's swap (root), until Ctrl-C or until its last process has
+/// ended. Then its limits are what they were, and what lies in swap comes back.
+#[derive(Debug, Args)]
+#[command(override_usage = HOLD_USAGE, after_help = help::sizes(HOLD_EXAMPLES))]
+pub(crate) struct HoldFlags {
+    /// DRAM that the group may take, at least 32MiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) dram: u64,
+    /// Where on the SSD the rest goes: a directory that exists, and how large the swap file there is [default
+    /// SIZE: 8 times --dram, or less, so that a tenth of the file system stays free]
+    #[arg(long, value_name = "PATH[:SIZE]")]
+    pub(crate) store: OsString,
+    /// Turn off the threads that free memory and read ahead for the group
+    #[arg(long)]
+    pub(crate) no_room_ahead: bool,
+    /// Fill the gaps of the swap file before its free stretches, as the kernel does by itself since Linux
+    /// 6.18
+    #[arg(long)]
+    pub(crate) fill_gaps: bool,
+    /// Do not say what is done
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// The control group: a directory below /sys/fs/cgroup, or the number of a process in it
+    #[arg(value_name = "GROUP")]
+    pub(crate) group: PathBuf,
 }
 
 /// How it is told.

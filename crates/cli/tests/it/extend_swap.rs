@@ -193,8 +193,8 @@ fn a_limit_that_somebody_changes_is_followed() {
     assert_empty(store.path());
 }
 
-/// A program that takes more than it can have, once it is let: to fill the machine's swap would end the programs
-/// of other tests, so its group is given as much as a store of 64 MiB. None when that cannot be set here.
+/// A program that takes more than it can have, once it is let. None where the kernel does not count its swap:
+/// then it would fill the machine's, and end the programs of other tests.
 fn fill(store: &Path, place: &Path) -> Option<(i32, String)> {
     let script = "import os, sys, time\n\
          open(sys.argv[1] + '.new', 'w').write(str(os.getpid()))\n\
@@ -209,27 +209,27 @@ fn fill(store: &Path, place: &Path) -> Option<(i32, String)> {
     let run = run.spawn().unwrap();
     let ready = place.join("ready");
     wait_for(&ready);
-    let is_limited = usage_of(&std::fs::read_to_string(&ready).unwrap()).is_some_and(|usage| {
+    let limit = usage_of(&std::fs::read_to_string(&ready).unwrap()).and_then(|usage| {
         let (file, bytes) = match usage.ends_with("memory.usage_in_bytes") {
             true => ("memory.memsw.limit_in_bytes", 2 * BUDGET),
             false => ("memory.swap.max", BUDGET),
         };
-        let path = usage.with_file_name(file);
-        path.exists() && std::fs::write(path, bytes.to_string()).is_ok()
+        Some((std::fs::read_to_string(usage.with_file_name(file)).ok()?, bytes))
     });
+    let is_limited = limit.as_ref().is_some_and(|(found, bytes)| found.trim() == bytes.to_string());
     std::fs::write(place.join("size"), if is_limited { "400" } else { "1" }).unwrap();
     std::fs::rename(place.join("size"), place.join("go")).unwrap();
     let output = run.wait_with_output().unwrap();
+    assert!(limit.is_none() || is_limited, "{limit:?}");
     let (code, _, error) = read(&output);
     is_limited.then_some((code, error))
 }
 
+/// Nor does it take what others have: there is room for it in the area of another run.
 #[test]
 fn a_program_for_which_swap_is_full_is_told_of_with_what_would_do() {
     const NAME: &str = "extend_swap::a_program_for_which_swap_is_full_is_told_of_with_what_would_do";
-    if !has(NAME, "python3") || !can_swap(NAME) {
-        return;
-    }
+    let Some(mut other) = resting(NAME) else { return };
     // The kernel may kill in a small group while swap is free (docs/memory.md), and then none is said to be full.
     for tries_left in (0..4).rev() {
         let (store, place) = (folder(), folder());
@@ -245,10 +245,17 @@ fn a_program_for_which_swap_is_full_is_told_of_with_what_would_do() {
         assert_eq!((&stats["exit_code"], &stats["swap"]["oom_kills"]), (&json!(137), &json!(1)));
         assert_empty(store.path());
         if error.contains("64 MiB of DRAM and 64 MiB of swap were full") {
-            return;
+            break;
         }
         assert!(tries_left > 0, "{error}");
     }
+    std::fs::write(other.place.path().join("look"), "").unwrap();
+    let looked = other.place.path().join("looked");
+    wait_for(&looked);
+    assert_eq!(std::fs::read_to_string(&looked).unwrap(), "True", "the other run's program");
+    std::fs::write(other.place.path().join("end"), "").unwrap();
+    assert_eq!(other.run.wait().unwrap().code(), Some(0));
+    assert_empty(other.store.path());
 }
 
 #[test]

@@ -198,7 +198,7 @@ fn swap_place(store: &Store, dram_bytes: u64, flags: &ExtendFlags) -> Result<Bac
     Ok(Backend::Swap { place })
 }
 
-fn check_dram(dram_bytes: u64) -> Result<()> {
+pub(super) fn check_dram(dram_bytes: u64) -> Result<()> {
     let shown = format_size(dram_bytes);
     if dram_bytes < DRAM_MIN {
         refuse!("--dram {shown}: wanted at least {}, for a program to start in", format_size(DRAM_MIN));

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// In the run's directory: the path of the group.
 const GROUP_FILE: &str = "group";
+/// The same: the group is somebody else's, and goes on without the run.
+const FOREIGN_FILE: &str = "foreign";
 
 /// A run at one moment.
 #[derive(Debug, Clone)]
@@ -41,6 +43,12 @@ pub(super) fn note_group(folder: &Path, group: &Path) -> std::io::Result<()> {
     std::fs::write(folder.join(GROUP_FILE), group.as_os_str().as_bytes())
 }
 
+/// The same for a group that is somebody else's.
+pub(super) fn note_foreign_group(folder: &Path, group: &Path) -> std::io::Result<()> {
+    std::fs::write(folder.join(FOREIGN_FILE), "")?;
+    note_group(folder, group)
+}
+
 /// The group of the run that has this directory; none when it has none, or is another user's.
 fn group_of(folder: &Path) -> Option<PathBuf> {
     // Another user's directory of this name could lead anywhere, to a pipe that keeps us waiting for one.
@@ -55,9 +63,10 @@ fn members_of(group: &Path) -> String {
     std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default()
 }
 
-/// Whether a process is in the group of the run that has this directory.
+/// Whether a process of the run that has this directory is in its group.
 pub(super) fn goes_on(folder: &Path) -> bool {
-    group_of(folder).is_some_and(|group| !members_of(&group).is_empty())
+    !folder.join(FOREIGN_FILE).exists()
+        && group_of(folder).is_some_and(|group| !members_of(&group).is_empty())
 }
 
 impl SwapRun {
