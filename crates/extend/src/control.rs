@@ -16,6 +16,9 @@ const WANTED_MAX: usize = 256;
 /// Read before the engine is told to keep it: less than it leaves unjudged in the smallest budget.
 const PIECE: u64 = 512 << 10;
 
+/// A range of which so many pieces in a row (1 GiB) are not there is given up: its length was wrong.
+const MISSING_MAX: u64 = 2048;
+
 /// How often a thread looks whether the engine has heard it.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
@@ -147,9 +150,13 @@ fn start_reader(hints: Weak<Hints>) -> Option<SyncSender<Range<u64>>> {
     let work = move || {
         signals::block_all();
         while let Ok(range) = receiver.recv() {
+            let mut missing = 0;
             for start in (range.start..range.end).step_by(PIECE as usize) {
                 let piece = start..range.end.min(start.saturating_add(PIECE));
-                pageable::bring_in(&piece);
+                missing = if pageable::bring_in(&piece) { 0 } else { missing + 1 };
+                if missing > MISSING_MAX {
+                    break;
+                }
                 // Without the engine there is nothing to be read either.
                 let Some(engine) = hints.upgrade() else { return };
                 engine.warm(piece);

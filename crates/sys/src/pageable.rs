@@ -113,12 +113,15 @@ pub fn unlock(range: &Range<u64>) -> Result<(), Errno> {
 }
 
 /// Brings the pages of a range in as a read of each would. What is not mapped (any more) is passed over.
-pub fn bring_in(range: &Range<u64>) {
+/// Whether all of any piece is there.
+pub fn bring_in(range: &Range<u64>) -> bool {
+    let mut any = false;
     for start in (range.start..range.end).step_by(PIECE as usize) {
         let length = PIECE.min(range.end - start) as usize;
         // SAFETY: reading pages changes no content; what is not mapped is refused.
-        let _ = unsafe { madvise(start as *mut _, length, Advice::LinuxPopulateRead) };
+        any |= unsafe { madvise(start as *mut _, length, Advice::LinuxPopulateRead) }.is_ok();
     }
+    any
 }
 
 /// What the kernel counts as locked in this process, in bytes.

@@ -58,6 +58,8 @@ int main(int count, char **words) {
     for (size_t at = 0; at < ALL; at += WINDOW)
         if (!soon || in_place(bytes + at, WINDOW) < in_place(soon, WINDOW)) soon = bytes + at;
     CHECK(in_place(soon, WINDOW) < WINDOW / 2);
+    /* A range of nothing keeps no other waiting, however long it is. */
+    CHECK(overmem_will_need((void *)PAGE, SIZE_MAX / 2) == 0);
     CHECK(overmem_will_need(soon, WINDOW) == 0);
     for (int i = 0; i < 20000 && in_place(soon, WINDOW) < WINDOW; i++) usleep(1000);
     CHECK(in_place(soon, WINDOW) > WINDOW * 9 / 10);
