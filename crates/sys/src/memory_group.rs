@@ -237,11 +237,17 @@ fn members(path: &Path) -> Vec<i32> {
     members.lines().filter_map(|line| line.trim().parse().ok()).collect()
 }
 
+/// The processes in the group at a path, then those of the groups inside it.
+#[must_use]
+pub fn processes_in(path: &Path) -> Vec<u32> {
+    let mut found: Vec<u32> = members(path).into_iter().map(i32::unsigned_abs).collect();
+    each_child(path, &mut |child| found.extend(processes_in(child)));
+    found
+}
+
 /// Whether a process in a group, or in one inside it, goes on.
 fn has_living(path: &Path) -> bool {
-    let mut lives = members(path).into_iter().any(|pid| Owner::goes_on(pid.unsigned_abs()));
-    each_child(path, &mut |child| lives |= has_living(child));
-    lives
+    processes_in(path).into_iter().any(Owner::goes_on)
 }
 
 fn each_child(path: &Path, each: &mut dyn FnMut(&Path)) {

@@ -3,7 +3,9 @@
 
 use crate::Errno;
 use crate::uffd::PAGE;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous, munlock, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mlock, mmap_anonymous, msync, munlock, munmap,
+};
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 
@@ -99,8 +101,12 @@ impl<T: Plain> Drop for Pageable<T> {
 /// # Errors
 /// ENOMEM when a part is not mapped or RLIMIT_MEMLOCK does not allow it.
 pub fn lock(range: &Range<u64>) -> Result<(), Errno> {
+    let bytes = (range.end - range.start) as usize;
+    // It finds out whether all of it is mapped and does nothing else: what is before a gap would stay locked.
+    // SAFETY: the kernel ends no write by it and changes nothing.
+    unsafe { msync(range.start as *mut _, bytes, MsyncFlags::ASYNC) }?;
     // SAFETY: locking changes no content, and addresses that are not mapped are refused.
-    unsafe { mlock(range.start as *mut _, (range.end - range.start) as usize) }
+    unsafe { mlock(range.start as *mut _, bytes) }
 }
 
 /// Takes that back.
@@ -153,5 +159,32 @@ mod tests {
         for count in [0, usize::MAX, usize::MAX / 8] {
             assert_eq!(Pageable::<u64>::new(count).unwrap_err(), Errno::INVAL);
         }
+    }
+
+    /// As the kernel tells it of the mapping at an address.
+    fn is_locked(address: u64) -> bool {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let is_at = |line: &str| {
+            let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+            let number = |text| u64::from_str_radix(text, 16).ok();
+            Some((number(start)?..number(end)?).contains(&address))
+        };
+        let after = smaps.lines().skip_while(|line| is_at(line) != Some(true));
+        let flags = after.into_iter().find(|line| line.starts_with("VmFlags:")).unwrap();
+        flags.split_ascii_whitespace().any(|flag| flag == "lo")
+    }
+
+    #[test]
+    fn nothing_of_a_range_with_a_gap_is_locked() {
+        let memory = Pageable::<u64>::new(512 * 3).unwrap();
+        let range = memory.extent();
+        if lock(&range).is_ok() {
+            assert!(is_locked(range.start));
+            unlock(&range).unwrap();
+        }
+        // SAFETY: nothing is read or written there any more.
+        unsafe { munmap((range.start + PAGE) as *mut _, PAGE as usize) }.unwrap();
+        assert_eq!(lock(&range), Err(Errno::NOMEM));
+        assert!(!is_locked(range.start));
     }
 }

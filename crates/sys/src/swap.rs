@@ -317,11 +317,14 @@ pub fn turn_off(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this is a file of a file system whose blocks are smaller than a page. Linux 6.1 was seen to crash
-/// when it told the drive of the last stretch of such a file. Probably that is shorter than it believes, as
-/// pages of which not all blocks lie in a row are left out.
-fn has_small_blocks(path: &Path) -> io::Result<bool> {
-    Ok(path.metadata()?.is_file() && rustix::fs::statvfs(path)?.f_bsize < PAGE)
+/// Whether the blocks of the file system of this file or folder are smaller than a page. Linux 6.1 was seen
+/// to crash when it told the drive of the last stretch of such a swap file. Probably that is shorter than it
+/// believes, as pages of which not all blocks lie in a row are left out.
+///
+/// # Errors
+/// When the file system does not tell.
+pub fn has_small_blocks(path: &Path) -> io::Result<bool> {
+    Ok(rustix::fs::statvfs(path)?.f_bsize < PAGE)
 }
 
 /// Turns an area on. Of a file in blocks smaller than a page the drive is not told what becomes free.
@@ -331,7 +334,7 @@ fn has_small_blocks(path: &Path) -> io::Result<bool> {
 /// right or when there are too many areas.
 pub fn turn_on(path: &Path, manner: Manner) -> io::Result<()> {
     let name = CString::new(path.as_os_str().as_bytes())?;
-    let is_cut = manner.discard == Discard::Freed && has_small_blocks(path)?;
+    let is_cut = manner.discard == Discard::Freed && path.metadata()?.is_file() && has_small_blocks(path)?;
     let manner = if is_cut { Manner { discard: Discard::Never, ..manner } } else { manner };
     // SAFETY: `name` is a string with its end mark that lives through the call.
     if unsafe { libc::swapon(name.as_ptr(), manner.flags()) } != 0 {

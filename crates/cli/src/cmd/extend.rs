@@ -81,7 +81,8 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     drop(kept);
     let elapsed = started.elapsed();
     let counters = watch::processes_in(&folder.path);
-    let on_swap = SwapRun::at(&folder.path, std::process::id());
+    let program = plan.program.path.file_name().unwrap_or_default().to_string_lossy();
+    let on_swap = SwapRun::at(&folder.path, std::process::id()).map(|run| run.of_program(&program));
     let has_area = site.has_area();
     // Taken down first, whatever went wrong: nothing may be left behind.
     if let Err(trouble) = site.take_down() {

@@ -134,7 +134,7 @@ impl Drop for Service {
     fn drop(&mut self) {
         let _ = self.program.kill();
         let _ = self.program.wait();
-        for group in [&self.group.join("empty"), &self.group] {
+        for group in [&self.group.join("empty"), &self.group.join("inner"), &self.group] {
             let _ = std::fs::remove_dir(group);
         }
     }
@@ -145,8 +145,13 @@ fn a_group_is_held_and_given_back() {
     const NAME: &str = "extend_hold::a_group_is_held_and_given_back";
     let Some(mut service) = Service::start(NAME) else { return };
     let before = service.limit();
+    let number = service.program.id().to_string();
+    let enter = |group: &Path| std::fs::write(group.join("cgroup.procs"), &number).unwrap();
+    // As in a pod, whose containers have groups of their own.
+    let inner = service.group.join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    enter(&inner);
     for by_number in [false, true] {
-        let number = service.program.id().to_string();
         let held = service.hold(if by_number { &number } else { service.group.to_str().unwrap() });
         service.wait_until_held();
         if !by_number {
@@ -162,7 +167,9 @@ fn a_group_is_held_and_given_back() {
             error.contains("it is held; Ctrl-C gives it back") && error.contains("come back from the SSD")
         );
         service.assert_as_before(&before);
+        enter(&service.group);
     }
+    std::fs::remove_dir(&inner).unwrap();
     service.end();
 }
 

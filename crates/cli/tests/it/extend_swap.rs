@@ -140,6 +140,7 @@ fn room_is_kept_below_the_budget_of_a_program_on_swap() {
     assert_eq!((&stats["backend"], &stats["processes"]), (&json!("swap"), &json!([])));
     assert!(stats["swap"]["resident_max_bytes"].as_u64() > Some(BUDGET / 2), "{stats}");
     assert!(stats["swap"]["freed_ahead_bytes"].as_u64() > Some(0), "{stats}");
+    assert_eq!(stats["swap"]["program"], "python3");
     assert_empty(store.path());
 }
 

@@ -55,6 +55,8 @@ pub struct Place {
     pub path: String,
     /// Whether it is a block device; otherwise a file that is to be made.
     pub is_device: bool,
+    /// Whether it is a file in blocks that are smaller than a page.
+    pub has_small_blocks: bool,
     /// What its first page holds; none: no such file.
     pub holds: Option<FirstPage>,
     /// A swap space stands there already: it is used as it is.
@@ -385,7 +387,7 @@ impl Setup {
         let can_discard =
             disk.and_then(|disk| disk.block.queue.discard_max_bytes.get()).is_some_and(|most| most > 0);
         let discard = match (can_discard, wish.free_first) {
-            (true, true) => Discard::Freed,
+            (true, true) if !place.has_small_blocks => Discard::Freed,
             (true, false) if wish.discard && place.is_device => Discard::Once,
             _ => Discard::Never,
         };
@@ -400,6 +402,11 @@ impl Setup {
                 "discard once",
                 "the drive is told that its area is free when it is turned on, and not again: discards of each \
                  freed cluster would stand in the way of swap-ins",
+            ),
+            Discard::Never if wish.free_first && place.has_small_blocks => self.choose(
+                "gaps as the kernel does",
+                "the file system's blocks are smaller than a page, and Linux 6.1 was seen to crash when it told a \
+                 drive of what became free in such a file",
             ),
             Discard::Never if wish.free_first => self.choose(
                 "gaps as the kernel does",

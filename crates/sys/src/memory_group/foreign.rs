@@ -5,7 +5,7 @@
 
 use super::displaced::check_areas_can_go;
 use super::{
-    GroupError, MemoryGroup, Version, counters_at, has_living, is_ours, members, mount_of, swap_limit_of,
+    GroupError, MemoryGroup, Version, counters_at, has_living, is_ours, mount_of, processes_in, swap_limit_of,
 };
 use crate::owner::{Held, Owner};
 use std::fs::{self, File};
@@ -80,7 +80,7 @@ impl ForeignGroup {
         if !has_living(&path) {
             return refuse("no process is in it");
         }
-        if has_member(&path, std::process::id().cast_signed()) {
+        if processes_in(&path).contains(&std::process::id()) {
             return refuse("this process is in it too; wanted a run from outside");
         }
         if notes().any(|(_, group, _)| path.starts_with(&group) || group.starts_with(&path)) {
@@ -438,12 +438,6 @@ fn limit_file(version: Version) -> &'static str {
         Version::V1 => "memory.limit_in_bytes",
         Version::V2 => "memory.max",
     }
-}
-
-fn has_member(group: &Path, pid: i32) -> bool {
-    let mut has = members(group).contains(&pid);
-    super::each_child(group, &mut |child| has |= has_member(child, pid));
-    has
 }
 
 /// The group of a process.

@@ -4,6 +4,7 @@
 use super::ahead::{RoomCounter, Shared};
 use overdrive_host::swap::foresee::{Fault, Foresight, Memory};
 use overdrive_sys::fault_samples::FaultSamples;
+use overdrive_sys::memory_group::processes_in;
 use overdrive_sys::other_memory::{OtherMemory, Place};
 use overdrive_sys::uffd::PAGE;
 use std::collections::hash_map::Entry;
@@ -26,8 +27,7 @@ const MEMBERS: Duration = Duration::from_millis(500);
 /// The processes of the run, opened as they fault.
 #[derive(Debug)]
 struct Processes {
-    /// Lists the group's members.
-    list: PathBuf,
+    group: PathBuf,
     members: HashSet<u32>,
     listed: Option<Instant>,
     open: HashMap<u32, OtherMemory>,
@@ -37,8 +37,7 @@ impl Processes {
     /// Whether a process is one of the run's: those of others are left alone.
     fn has(&mut self, pid: u32) -> bool {
         if self.listed.is_none_or(|at| at.elapsed() >= MEMBERS) {
-            let text = std::fs::read_to_string(&self.list).unwrap_or_default();
-            self.members = text.lines().filter_map(|line| line.trim().parse().ok()).collect();
+            self.members = processes_in(&self.group).into_iter().collect();
             self.listed = Some(Instant::now());
         }
         self.members.contains(&pid)
@@ -72,8 +71,8 @@ impl Memory for Processes {
 
 /// Until it is stopped, for the processes of the group at this path.
 pub(super) fn foresee(mut samples: FaultSamples, group: &Path, shared: &Shared) {
-    let (list, members, open) = (group.join("cgroup.procs"), HashSet::new(), HashMap::new());
-    let mut processes = Processes { list, members, listed: None, open };
+    let (group, members, open) = (group.to_owned(), HashSet::new(), HashMap::new());
+    let mut processes = Processes { group, members, listed: None, open };
     let (mut foresight, start) = (Foresight::default(), Instant::now());
     let mut told = foresight.fetched();
     while !shared.stop.load(Ordering::Relaxed) {

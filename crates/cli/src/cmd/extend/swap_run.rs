@@ -7,7 +7,7 @@ use super::gather::processors_of;
 use super::show::{COUNTER, GAUGE, family, short, shown_name};
 use super::store::Store;
 use overdrive_base::size::format_size;
-use overdrive_sys::memory_group::{GroupCounters, counters_at};
+use overdrive_sys::memory_group::{GroupCounters, counters_at, processes_in};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -59,31 +59,34 @@ fn group_of(folder: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(&std::fs::read(folder.join(GROUP_FILE)).ok()?)))
 }
 
-fn members_of(group: &Path) -> String {
-    std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default()
-}
-
 /// Whether a process of the run that has this directory is in its group.
 pub(super) fn goes_on(folder: &Path) -> bool {
     !folder.join(FOREIGN_FILE).exists()
-        && group_of(folder).is_some_and(|group| !members_of(&group).is_empty())
+        && group_of(folder).is_some_and(|group| !processes_in(&group).is_empty())
 }
 
 impl SwapRun {
     /// The run that has this directory and that this process waits for; none when it is no such run.
     pub(super) fn at(folder: &Path, pid: u32) -> Option<Self> {
         let group = group_of(folder)?;
-        let members = members_of(&group);
-        let first = members.lines().next().unwrap_or_default();
-        let program = std::fs::read_to_string(format!("/proc/{first}/comm")).unwrap_or_default();
+        let first = processes_in(&group).first().copied();
+        let name = first.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok());
         Some(Self {
             pid,
-            program: program.trim_end().to_owned(),
-            processors: first.parse().ok().and_then(processors_of),
+            program: name.unwrap_or_default().trim_end().to_owned(),
+            processors: first.and_then(processors_of),
             group: counters_at(&group),
             budget: Budget::read(folder),
             room: RoomCounters::read(&folder.join(ROOM_FILE)),
         })
+    }
+
+    /// With the name of its program, when that has ended and cannot be asked.
+    pub(super) fn of_program(mut self, name: &str) -> Self {
+        if self.program.is_empty() {
+            name.clone_into(&mut self.program);
+        }
+        self
     }
 
     fn room_bytes(&self) -> Option<u64> {

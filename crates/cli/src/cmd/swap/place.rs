@@ -10,6 +10,7 @@ use overdrive_host::finding::Profile;
 use overdrive_host::hazards::{Hazard, HazardKind, write_hazards};
 use overdrive_host::swap::setup::{Place, SetupError};
 use overdrive_host::target::{Medium, TargetFacts, TargetIdentity};
+use overdrive_sys::swap::has_small_blocks;
 use overdrive_sys::swap::space::{Space, first_page};
 use overdrive_sys::volume::{FileKind, file_system};
 use std::fs::File;
@@ -47,6 +48,7 @@ pub(super) fn device(root: &Root, named: &Path) -> Result<Place> {
     Ok(Place {
         path: path.display().to_string(),
         is_device: true,
+        has_small_blocks: false,
         holds,
         is_ready: hazards.iter().any(|hazard| is_space(&hazard)),
         space: Space::new(identity.size_bytes)?,
@@ -89,6 +91,7 @@ pub(super) fn file(root: &Root, named: &Path, bytes: u64) -> Result<Place> {
     Ok(Place {
         path: folder.join(last).display().to_string(),
         is_device: false,
+        has_small_blocks: has_small_blocks(&folder)?,
         holds: None,
         is_ready: false,
         space,

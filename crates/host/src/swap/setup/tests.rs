@@ -39,6 +39,7 @@ fn device(root: &Root, path: &str) -> Place {
     Place {
         path: path.to_owned(),
         is_device: true,
+        has_small_blocks: false,
         holds: Some(FirstPage::Zeros),
         is_ready: false,
         space: Space { bytes: 1 << 30, uuid: [1; 16] },
@@ -107,6 +108,10 @@ fn free_stretches_come_first_where_that_is_wished_and_the_drive_takes_discards()
     places.iter_mut().for_each(|place| place.audit.target.disks.clear());
     let (manner, choices) = told(&places);
     assert!(manner == "priority 10" && choices.contains("the drive takes no discards"), "{choices}");
+    let mut places = both(&root);
+    places.iter_mut().for_each(|place| place.has_small_blocks = true);
+    let (manner, choices) = told(&places);
+    assert!(manner == "priority 10" && choices.contains("blocks are smaller than a page"), "{choices}");
 }
 
 #[test]
