@@ -67,7 +67,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let load = format!("--records {records} --rate {rate} --influence {influence} --objective {objective}");
     let began = Instant::now();
     let swap = if backing.contains("swap") { format!(" --swap {dir}") } else { String::new() };
-    let store = if backing.contains("extend") { format!(" --store {dir}") } else { String::new() };
+    let store =
+        if backing.split(',').any(|one| one == "extend") { format!(" --store {dir}") } else { String::new() };
     let memory = format!("--backing {backing} --dram {dram}{swap}{store} --judge fleet --runtime {runtime}");
     let searched = density(&[], &binary, &format!("{memory} {load}"))?;
     let minutes = began.elapsed().as_secs_f64() / 60.0;

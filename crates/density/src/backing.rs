@@ -11,6 +11,8 @@ pub enum Backing {
     Dram,
     /// DRAM up to the fleet's limit, and the kernel's swap beyond it.
     Swap,
+    /// The same, with room kept below the limit by whoever runs the fleet.
+    ExtendSwap,
     /// A budget of DRAM for each instance, and Overdrive's pager beyond it.
     Extend(Extended),
 }
@@ -48,6 +50,7 @@ impl Backing {
         match self {
             Backing::Dram => "dram",
             Backing::Swap => "swap",
+            Backing::ExtendSwap => "extend-swap",
             Backing::Extend(_) => "extend",
         }
     }
@@ -55,7 +58,7 @@ impl Backing {
     /// Whether memory beyond the limit goes to the kernel's swap.
     #[must_use]
     pub fn swaps(&self) -> bool {
-        matches!(self, Backing::Swap)
+        matches!(self, Backing::Swap | Backing::ExtendSwap)
     }
 
     /// How its instances are put under the pager; none for those that share the fleet's DRAM.
@@ -63,7 +66,7 @@ impl Backing {
     pub fn extended(&self) -> Option<&Extended> {
         match self {
             Backing::Extend(extended) => Some(extended),
-            Backing::Dram | Backing::Swap => None,
+            Backing::Dram | Backing::Swap | Backing::ExtendSwap => None,
         }
     }
 

@@ -10,6 +10,7 @@ use crate::instance::{Instance, InstanceError, Kind, Seat};
 use crate::load::{self, LoadError, LoadSpec};
 use overdrive_sys::memory_group::zswap::ZswapFollower;
 use overdrive_sys::memory_group::{GroupCounters, GroupError, MemoryGroup, Place};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use thiserror::Error;
@@ -142,7 +143,7 @@ impl<'a> Fleet<'a> {
     /// From now on the limits that the groups have, where there are any, hold with what zswap takes.
     fn follow_zswap(&mut self) -> Result<(), FleetError> {
         if self.spec.backing.swaps() {
-            let groups: Vec<&MemoryGroup> = self.group.iter().chain(&self.classes).collect();
+            let groups: Vec<&MemoryGroup> = self.groups().collect();
             self.zswap = ZswapFollower::start(&groups, None, |_, _| ())?;
         }
         Ok(())
@@ -170,6 +171,17 @@ impl<'a> Fleet<'a> {
     #[must_use]
     pub fn spec(&self) -> &FleetSpec {
         &self.spec
+    }
+
+    /// The group of the whole fleet, then those of its classes; none where none are to be had.
+    pub fn groups(&self) -> impl Iterator<Item = &MemoryGroup> {
+        self.group.iter().chain(&self.classes)
+    }
+
+    /// Its folder, which goes with it.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// What the kernel counts for the whole fleet; none without groups.

@@ -7,6 +7,7 @@ mod assemble;
 mod plan;
 mod progress;
 
+use crate::cmd::extend::ahead::KeptRoom;
 use crate::cmd::extend::plan::DRAM_MIN;
 use crate::cmd::extend::try_out::{command, try_out};
 use crate::exit::{Ending, Refused};
@@ -144,7 +145,7 @@ fn measure(plan: &Plan, stop: &AtomicBool, notes: &mut Vec<String>) -> (Vec<Outc
         let measured = plan.backing(*name, site.store.as_deref()).and_then(|backing| {
             outcomes.push(Outcome::new(plan, &backing));
             let outcome = outcomes.last_mut().context("it was just put there")?;
-            one_backing(plan, backing, &before, stop, outcome)
+            one_backing(plan, backing, &before, stop, outcome, notes)
         });
         failure = measured.err();
     }
@@ -211,9 +212,11 @@ fn one_backing(
     before: &[u32],
     stop: &AtomicBool,
     outcome: &mut Outcome,
+    notes: &mut Vec<String>,
 ) -> Result<()> {
-    let name = backing.name();
+    let (name, keeps_room) = (backing.name(), matches!(backing, Backing::ExtendSwap));
     let mut fleet = Fleet::new(plan.kind.as_ref(), plan.fleet_spec(backing)).map_err(explain)?;
+    let _room = if keeps_room { keep_room(&fleet, notes) } else { Vec::new() };
     let mut line = Line::new(name, &plan.trial);
     let possible = |number: &&u32| impossible(&fleet, **number, &plan.trial).is_none();
     let mut search = Search::from(before.iter().find(possible).copied().unwrap_or(1), plan.max);
@@ -236,6 +239,26 @@ fn one_backing(
         next = if plan.instances.is_some() { None } else { search.next() };
     }
     Ok(())
+}
+
+/// Keeps room below the limits of the fleet and its classes, and reads ahead for all of it, until what is
+/// returned is dropped.
+fn keep_room(fleet: &Fleet, notes: &mut Vec<String>) -> Vec<KeptRoom> {
+    let mut kept = Vec::new();
+    for (number, group) in fleet.groups().enumerate() {
+        let started = match number {
+            0 => KeptRoom::start(group, fleet.folder()),
+            _ => KeptRoom::without_reading(group, &fleet.folder().join(format!("room-{number}"))),
+        };
+        match started {
+            Ok(room) => kept.push(room),
+            Err(why) => {
+                notes.push(format!("extend-swap: the instances make room themselves: {why}."));
+                break;
+            }
+        }
+    }
+    kept
 }
 
 /// What the user can mend is a refusal; the rest is the system's failure.

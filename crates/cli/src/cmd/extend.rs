@@ -3,7 +3,7 @@
 //! Everything is checked first: what cannot work is said in one line before the program starts. Then the
 //! program has the terminal, the signals and the exit code; this process waits, and takes down what it made.
 
-mod ahead;
+pub(crate) mod ahead;
 mod budget;
 mod device;
 mod foresee;

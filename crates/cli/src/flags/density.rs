@@ -32,7 +32,7 @@ pub(crate) struct DensityFlags {
     /// What is behind the instances' memory, measured in turn
     #[arg(long, value_enum, value_name = "NAME,...", value_delimiter = ',', default_value = "dram")]
     pub(crate) backing: Vec<DensityBacking>,
-    /// DRAM for all instances together [default: what the machine has; needed for swap and extend]
+    /// DRAM for all instances together [default: what the machine has; needed for all backings but dram]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) dram: Option<u64>,
     /// Make a swap file in this directory for the run [default: the swap that is on; SIZE: 4 times --dram]
@@ -135,6 +135,15 @@ pub(crate) enum DensityBacking {
     Swap,
     /// Overdrive's pager, each instance with its part of --dram
     Extend,
+    /// Swap with room made ahead, as with overdrive extend --backend swap
+    ExtendSwap,
+}
+
+impl DensityBacking {
+    /// Whether memory beyond the limit goes to the kernel's swap.
+    pub(crate) fn swaps(self) -> bool {
+        matches!(self, Self::Swap | Self::ExtendSwap)
+    }
 }
 
 /// What an instance is.

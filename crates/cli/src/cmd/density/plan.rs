@@ -58,6 +58,7 @@ impl Plan {
         Ok(match name {
             DensityBacking::Dram => Backing::Dram,
             DensityBacking::Swap => Backing::Swap,
+            DensityBacking::ExtendSwap => Backing::ExtendSwap,
             DensityBacking::Extend => Backing::Extend(Extended {
                 program: std::env::current_exe().context("finding this program")?,
                 store: store.map(Path::to_path_buf).unwrap_or_default(),
@@ -90,7 +91,7 @@ const VALUE_MAX: u64 = 512 << 20;
 pub(crate) fn plan(flags: &DensityFlags) -> Result<Plan> {
     check_load(flags)?;
     let memory = Memory::now()?;
-    let swaps = flags.backing.contains(&DensityBacking::Swap);
+    let swaps = flags.backing.iter().any(|backing| backing.swaps());
     let extends = flags.backing.contains(&DensityBacking::Extend);
     let classes = classes(&flags.classes, swaps || extends)?;
     let swap = swap_wish(flags, swaps)?;
@@ -237,7 +238,9 @@ fn classes(texts: &[String], has_drive: bool) -> Result<Vec<Class>> {
 fn swap_wish(flags: &DensityFlags, swaps: bool) -> Result<Option<SwapWish>> {
     let Some(text) = flags.swap.as_deref() else { return Ok(None) };
     if !swaps {
-        refuse!("--swap is for the backing swap, which is not measured: wanted --backing dram,swap");
+        refuse!(
+            "--swap is for the backings swap and extend-swap, which are not measured: wanted --backing dram,swap"
+        );
     }
     // As much as the study had: memory of four times the DRAM, here in swap.
     let bytes = flags.dram.map_or(1 << 30, |dram| dram.saturating_mul(4));
@@ -332,7 +335,7 @@ fn check_memory(
     let values = flags.records.saturating_mul(flags.value_size);
     let behind = flags.backing.iter().map(|backing| match backing {
         DensityBacking::Dram => 0,
-        DensityBacking::Swap => swap_bytes.unwrap_or(0),
+        DensityBacking::Swap | DensityBacking::ExtendSwap => swap_bytes.unwrap_or(0),
         DensityBacking::Extend => store.map_or(0, |store| store.bytes),
     });
     let room = dram.saturating_add(behind.min().unwrap_or(0));
@@ -364,5 +367,5 @@ fn sample_note(flags: &DensityFlags) -> Option<String> {
 
 /// Swap behind the backings that use it.
 pub(crate) fn swap_bytes(plan: &Plan) -> Option<u64> {
-    plan.backings.contains(&DensityBacking::Swap).then_some(plan.trial.swap_bytes)
+    plan.backings.iter().any(|backing| backing.swaps()).then_some(plan.trial.swap_bytes)
 }

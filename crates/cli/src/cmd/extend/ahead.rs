@@ -116,12 +116,22 @@ pub(crate) struct KeptRoom {
 }
 
 impl KeptRoom {
-    /// Starts it; an error says what the kernel lacks, and then there is none. It counts in a file in
-    /// `folder`.
+    /// Starts it, with reading ahead; an error says what the kernel lacks, and then there is none. It counts
+    /// in a file in `folder`.
     pub(crate) fn start(group: &MemoryGroup, folder: &Path) -> Result<Self, String> {
+        let mut room = Self::without_reading(group, &folder.join(ROOM_FILE))?;
+        // Without samples, or before Linux 5.10, the kernel's own read-ahead is what there is.
+        if let Ok(samples) = FaultSamples::of_all() {
+            let (shared, group) = (Arc::clone(&room.shared), group.path().to_owned());
+            room.spawn("read-ahead", move || foresee(samples, &group, &shared))?;
+        }
+        Ok(room)
+    }
+
+    /// The same, but nothing is read ahead. It counts in a file that it makes.
+    pub(crate) fn without_reading(group: &MemoryGroup, counters: &Path) -> Result<Self, String> {
         let files = group.reclaim_files().map_err(|error| error.to_string())?;
-        let path = folder.join(ROOM_FILE);
-        let tally = Tally::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let tally = Tally::create(counters).map_err(|error| format!("{}: {error}", counters.display()))?;
         let (stop, limit, is_stuck) = (AtomicBool::new(false), AtomicU64::new(0), AtomicBool::new(false));
         let shared = Arc::new(Shared { stop, tally, limit, is_stuck });
         let mut room = Self { shared: Arc::clone(&shared), threads: Vec::new() };
@@ -134,11 +144,6 @@ impl KeptRoom {
             Err(error) => drop(told.send(Err(format!("no timer: {error}")))),
         })?;
         hear.recv().map_err(|_| "its thread ended".to_owned())??;
-        // Without samples, or before Linux 5.10, the kernel's own read-ahead is what there is.
-        if let Ok(samples) = FaultSamples::of_all() {
-            let (shared, group) = (Arc::clone(&room.shared), group.path().to_owned());
-            room.spawn("read-ahead", move || foresee(samples, &group, &shared))?;
-        }
         Ok(room)
     }
 
