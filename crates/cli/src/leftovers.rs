@@ -7,6 +7,7 @@ use crate::output;
 use anyhow::{Context, Result};
 use overdrive_sys::memory_group::{Place, foreign};
 use overdrive_sys::swap;
+use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// What killed runs left, and what would not go.
@@ -16,6 +17,8 @@ pub(crate) struct Swept {
     pub(crate) stuck: Vec<PathBuf>,
     /// Groups of others that were held, and have their own limits again.
     pub(crate) given_back: Vec<PathBuf>,
+    /// Those that stay held, and why.
+    pub(crate) still_held: Vec<(PathBuf, String)>,
 }
 
 impl Swept {
@@ -30,6 +33,9 @@ impl Swept {
         for path in &self.stuck {
             output::say!("overdrive: left by a killed run and still in use, so it stays: {}", path.display());
         }
+        for (path, why) in &self.still_held {
+            output::say!("overdrive: held by a killed run, and it stays so: {}: {why}", path.display());
+        }
     }
 }
 
@@ -39,13 +45,8 @@ impl Swept {
 /// back before that.
 fn sweep(with_swap: bool) -> Result<Swept> {
     let (mut removed, mut stuck) = Place::find().map(|place| place.remove_stale()).unwrap_or_default();
-    let mut given_back = Vec::new();
-    if with_swap {
-        let (given, kept) = foreign::give_back_stale();
-        given_back = given;
-        stuck.extend(kept);
-    }
-    if stuck.is_empty() && with_swap {
+    let (given_back, still_held) = if with_swap { foreign::give_back_stale() } else { Default::default() };
+    if stuck.is_empty() && still_held.is_empty() && with_swap {
         let (files, held) = swap::remove_stale().context("/proc/swaps")?;
         let mut folders: Vec<PathBuf> =
             files.iter().filter_map(|file| Some(file.parent()?.to_owned())).collect();
@@ -55,7 +56,7 @@ fn sweep(with_swap: bool) -> Result<Swept> {
         removed.extend(folders.iter().flat_map(|folder| store::remove_stale(folder)));
         stuck.extend(held);
     }
-    Ok(Swept { removed, stuck, given_back })
+    Ok(Swept { removed, stuck, given_back, still_held })
 }
 
 /// The same before a run, which could not tell its room and memory otherwise; swap is root's to turn off.
@@ -65,29 +66,32 @@ pub(crate) fn sweep_before_run() -> Result<Swept> {
 
 /// Removes them and what else there is, and prints what was done.
 pub(crate) fn clean_stale(as_json: bool, besides: Swept) -> Result<Ending> {
-    let swept = sweep(true)?;
-    let given_back: Vec<PathBuf> = besides.given_back.into_iter().chain(swept.given_back).collect();
-    let removed: Vec<PathBuf> = besides.removed.into_iter().chain(swept.removed).collect();
-    let stuck: Vec<PathBuf> = besides.stuck.into_iter().chain(swept.stuck).collect();
+    let mut swept = sweep(true)?;
+    swept.removed.splice(..0, besides.removed);
+    swept.stuck.splice(..0, besides.stuck);
+    let Swept { removed, stuck, given_back, still_held } = &swept;
     if as_json {
-        let schema = "overdrive.swap-stale/1";
         let words =
             |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
-        let value = serde_json::json!({
-            "schema": schema,
-            "removed": words(&removed),
-            "stuck": words(&stuck),
-            "given_back": words(&given_back),
+        let held =
+            still_held.iter().map(|(path, why)| json!({ "group": path.display().to_string(), "why": why }));
+        let value = json!({
+            "schema": "overdrive.swap-stale/1",
+            "removed": words(removed),
+            "stuck": words(stuck),
+            "given_back": words(given_back),
+            "still_held": held.collect::<Vec<_>>(),
         });
         output::print(&format!("{}\n", serde_json::to_string_pretty(&value)?))?;
     } else {
         let given_back = given_back.iter().map(|path| format!("gave back {}\n", path.display()));
         let removed = removed.iter().map(|path| format!("removed {}\n", path.display()));
-        let lines = given_back.chain(removed);
-        let lines = lines.chain(stuck.iter().map(|path| could_not(path)));
+        let held =
+            still_held.iter().map(|(path, why)| format!("could not give back {}: {why}\n", path.display()));
+        let lines = given_back.chain(removed).chain(stuck.iter().map(|path| could_not(path))).chain(held);
         output::print(&lines.collect::<String>())?;
     }
-    Ok(if stuck.is_empty() { Ending::Done } else { Ending::SystemFailed })
+    Ok(if stuck.is_empty() && still_held.is_empty() { Ending::Done } else { Ending::SystemFailed })
 }
 
 /// What would not go, and why: most often a program that goes on in its group.

@@ -212,6 +212,8 @@ fn a_group_that_its_own_limit_does_not_hold_any_more_stays_held() {
     );
     let (code, text, _) = run(&["swap", "off", "--stale"]);
     assert_eq!((code, service.limit()), (3, DRAM.to_string()), "{text}");
+    let kept = format!("could not give back {}: ", service.group.display());
+    assert!(text.contains(&kept) && text.contains("may take 160 MiB"), "{text}");
     assert!(service.program.try_wait().unwrap().is_none() && more.try_wait().unwrap().is_none());
     more.kill().unwrap();
     more.wait().unwrap();

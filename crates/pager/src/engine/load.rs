@@ -38,12 +38,13 @@ impl Engine {
             State::Loading => {
                 let Some(slot) = self.table.place(page) else { return };
                 let Some(load) = &mut self.loads[slot as usize] else { return };
-                let (first, landed, pages) = (!load.wanted, load.landed, load.pages.clone());
+                let (first, landed) = (!load.wanted, load.landed);
+                let (pages, purpose) = (load.pages.len() as u64, load.purpose);
                 if first {
                     load.wanted = true;
                     load.started = Instant::now();
                 }
-                if landed && self.has_room_for(&pages) {
+                if landed && self.has_room_for(pages, purpose) {
                     self.install_landed(slot);
                 } else if landed {
                     self.stats.add(Stat::DirectStalls, u64::from(first));
@@ -208,8 +209,8 @@ impl Engine {
         let bytes = load.pages.len() as i32 * PAGE as i32;
         if result == bytes {
             load.landed = true;
-            let (wanted, pages) = (load.wanted, load.pages.clone());
-            if wanted && self.has_room_for(&pages) {
+            let (wanted, pages, purpose) = (load.wanted, load.pages.clone(), load.purpose);
+            if wanted && self.has_room_for(pages.len() as u64, purpose) {
                 self.install(slot);
                 return;
             }
@@ -233,10 +234,10 @@ impl Engine {
         self.read_again(page, slot, tries, result);
     }
 
-    /// Whether what one read has brought fits the budget, or has to. For one page there was room when its
-    /// read was begun.
-    fn has_room_for(&self, pages: &Range<u32>) -> bool {
-        pages.len() == 1 || !self.has_to_wait(pages.len() as u64)
+    /// Whether what one read has brought fits the budget, or has to. For one page that somebody waits for
+    /// there was room when its read was begun; of those that are read ahead, for the last of them alone.
+    fn has_room_for(&self, pages: u64, purpose: Purpose) -> bool {
+        pages == 1 && !purpose.is_ahead() || !self.has_to_wait(pages)
     }
 
     /// Whether so many pages more have to wait until room is made, as it can be.

@@ -439,6 +439,31 @@ fn world_short_of_room(scope: Scope) -> World {
 }
 
 #[test]
+fn each_page_that_was_read_ahead_needs_room_of_its_own() {
+    let scope = Scope { pages: 2, threads: 2, ..PLAIN };
+    let mut world = World::new(scope);
+    scope.addresses().zip(1..).for_each(|(address, content)| world.store(address, content));
+    let addresses: Vec<u64> = scope.addresses().collect();
+    let pages = [0, 1].map(|at| world.engine.space.page(addresses[at]).unwrap());
+    let limits = world.engine.limits;
+    for page in pages {
+        assert!(world.engine.start_load(page..page + 1, Purpose::Ahead));
+    }
+    [Step::Read(0, true), Step::Read(0, true), Step::Turn].iter().for_each(|step| world.take(step));
+    // There was room for one when each of the reads was begun.
+    world.engine.limits.total = world.engine.held() + 1;
+    for (thread, &address) in (0..).zip(&addresses) {
+        [Step::Touch(0, thread, address, None), Step::Turn].iter().for_each(|step| world.take(step));
+    }
+    let states = |world: &World| pages.map(|page| world.engine.table.state(page));
+    assert_eq!(states(&world), [State::Resident, State::Loading]);
+    world.engine.limits = limits;
+    world.take(&Step::Turn);
+    assert_eq!(states(&world), [State::Resident; 2]);
+    world.settle();
+}
+
+#[test]
 fn several_pieces_of_a_block_leave_in_one_go_only_while_room_is_short() {
     let mut world = world_short_of_room(PLAIN);
     let mut moved_by = |is_short| {

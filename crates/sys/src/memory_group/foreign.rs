@@ -297,29 +297,31 @@ impl Drop for HeldGroup {
     }
 }
 
-/// Gives the groups back that killed runs held; gives their paths, and those where that failed, or what they
-/// have in swap does not fit their own limits.
+/// Gives the groups back that killed runs held; gives their paths, and those that stay held, with the reason:
+/// most often that what they have in swap does not fit their own limits.
 #[must_use]
-pub fn give_back_stale() -> (Vec<PathBuf>, Vec<PathBuf>) {
+pub fn give_back_stale() -> (Vec<PathBuf>, Vec<(PathBuf, String)>) {
     let is_stale = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Owner::in_name(&name, NOTE_PREFIX).is_some_and(|owner| !owner.is_alive()) && !Held::is_held(path)
     };
-    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    let (mut done, mut kept) = (Vec::new(), Vec::new());
     let areas = crate::swap::stale_areas().unwrap_or_default();
     for (note, group, changes) in notes().filter(|(note, ..)| is_stale(note)) {
         if !group.exists() {
             let _ = fs::remove_file(note);
             continue;
         }
-        if check_room(&group, &changes, &areas).is_err() {
-            failed.push(group);
-            continue;
+        let outcome = check_room(&group, &changes, &areas).and_then(|()| {
+            let undone = undo(&group, &changes).and_then(|()| Note { place: note, _held: None }.remove());
+            undone.map_err(|error| error.to_string())
+        });
+        match outcome {
+            Ok(()) => done.push(group),
+            Err(why) => kept.push((group, why)),
         }
-        let outcome = undo(&group, &changes).and_then(|()| Note { place: note, _held: None }.remove());
-        if outcome.is_ok() { done.push(group) } else { failed.push(group) }
     }
-    (done, failed)
+    (done, kept)
 }
 
 /// As [`HeldGroup::check_room`].

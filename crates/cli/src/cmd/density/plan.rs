@@ -112,8 +112,8 @@ pub(crate) fn plan(flags: &DensityFlags) -> Result<Plan> {
     }
     if let (Some(place), true, Some(dram)) = (&place, swaps, flags.dram) {
         // Of swap that is on nobody asked for a part: any will do.
-        let asked = swap.as_ref().map_or(1, |wish| wish.bytes);
-        place.check_swap(dram, asked).map_err(|why| Refused(format!("--backing swap: {why}")))?;
+        let fits = place.check_swap(dram, swap.as_ref().map_or(1, |wish| wish.bytes));
+        fits.map_err(|why| Refused(format!("--backing {}: {why}", on_swap(flags))))?;
     }
     let disk = disk(swap.as_ref(), store.as_ref(), swaps)?;
     notes.extend(store.as_ref().map(store_note));
@@ -302,6 +302,11 @@ fn disk(swap: Option<&SwapWish>, store: Option<&Store>, swaps: bool) -> Result<O
     Ok(swap::areas()?.into_iter().max_by_key(|area| area.priority).map(|area| area.path))
 }
 
+/// The first backing on swap, as it was named.
+fn on_swap(flags: &DensityFlags) -> String {
+    flags.backing.iter().find(|backing| backing.swaps()).map(word).unwrap_or_default()
+}
+
 /// Refuses a fleet of which not even one instance can be held; `swap_bytes` when swap is among the backings.
 fn check_memory(
     flags: &DensityFlags,
@@ -319,10 +324,11 @@ fn check_memory(
             );
         }
     } else if swap_bytes.is_some() {
-        refuse!("--backing swap: without a limit nothing goes to swap; wanted --dram SIZE");
+        refuse!("--backing {}: without a limit nothing goes to swap; wanted --dram SIZE", on_swap(flags));
     }
     if swap_bytes == Some(0) {
-        refuse!("--backing swap: no swap is on; wanted --swap DIR[:SIZE], or swap that is on");
+        let name = on_swap(flags);
+        refuse!("--backing {name}: no swap is on; wanted --swap DIR[:SIZE], or swap that is on");
     }
     let dram = flags.dram.unwrap_or(available);
     if let Some(guest) = flags.vm_memory.filter(|guest| *guest > available) {
