@@ -8,6 +8,7 @@
 mod counters;
 mod displaced;
 pub mod foreign;
+mod hierarchy;
 pub mod reclaim;
 pub mod zswap;
 
@@ -15,6 +16,7 @@ pub use counters::{GroupCounters, counters_at, pages_brought_back};
 
 use crate::owner::{Held, Owner};
 use counters::counters_of;
+use hierarchy::{below, group_in, hierarchy};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -101,20 +103,11 @@ impl Place {
 
     /// The same from the text of /proc/self/mountinfo and /proc/self/cgroup.
     fn among(mountinfo: &str, own: &str) -> Result<Self, GroupError> {
-        if let Some(root) = mount_of(mountinfo, "cgroup", Some("memory")) {
-            let group = own.lines().find_map(|line| {
-                let mut parts = line.splitn(3, ':').skip(1);
-                let has_memory = parts.next()?.split(',').any(|controller| controller == "memory");
-                parts.next().filter(|_| has_memory)
-            });
-            let parent = below(&root, group.unwrap_or("/"));
-            return Ok(Self { version: Version::V1, parent, root });
+        let (version, root) = hierarchy(mountinfo)?;
+        let mut parent = below(&root, group_in(own, version));
+        if version == Version::V1 {
+            return Ok(Self { version, parent, root });
         }
-        let Some(root) = mount_of(mountinfo, "cgroup2", None) else {
-            return Err(GroupError::Unavailable("no control-group hierarchy is mounted".to_owned()));
-        };
-        let group = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
-        let mut parent = below(&root, group);
         while !hands_down_memory(&parent) {
             if parent == root || !parent.pop() {
                 let path = root.join("cgroup.subtree_control");
@@ -271,28 +264,17 @@ fn remove_with_children(path: &Path, patience: Patience) -> io::Result<()> {
     outcome.and_then(|()| remove(path, patience))
 }
 
-/// The mount point of a hierarchy of `kind`, with `option` among its options.
-fn mount_of(mountinfo: &str, kind: &str, option: Option<&str>) -> Option<PathBuf> {
-    mountinfo.lines().find_map(|line| {
-        let (mount, file_system) = line.split_once(" - ")?;
-        let mut words = file_system.split_ascii_whitespace();
-        let same_kind = words.next()? == kind;
-        let options = words.nth(1).unwrap_or("");
-        let fits = option.is_none_or(|wanted| options.split(',').any(|found| found == wanted));
-        let point = mount.split_ascii_whitespace().nth(4)?;
-        (same_kind && fits).then(|| PathBuf::from(point))
-    })
-}
-
-/// The folder of a group, or the root when the group lies outside what is mounted here.
-fn below(root: &Path, group: &str) -> PathBuf {
-    let path = root.join(group.trim_start_matches('/'));
-    if path.is_dir() { path } else { root.to_path_buf() }
-}
-
 fn hands_down_memory(group: &Path) -> bool {
     fs::read_to_string(group.join("cgroup.subtree_control"))
         .is_ok_and(|text| text.split_ascii_whitespace().any(|controller| controller == "memory"))
+}
+
+/// The file that limits memory.
+fn limit_file(version: Version) -> &'static str {
+    match version {
+        Version::V1 => "memory.limit_in_bytes",
+        Version::V2 => "memory.max",
+    }
 }
 
 /// The file that limits swap and what to write for so much: version 1 counts memory in it too.
@@ -412,10 +394,7 @@ impl MemoryGroup {
     /// # Errors
     /// When the kernel cannot get so much out, or keeps another limit.
     pub fn limit(&self, bytes: u64) -> Result<(), GroupError> {
-        let file = match self.version {
-            Version::V1 => "memory.limit_in_bytes",
-            Version::V2 => "memory.max",
-        };
+        let file = limit_file(self.version);
         // The kernel keeps whole pages, rounded down. It gives up on reclaiming after a few rounds (EBUSY on
         // version 1), though the next ones would get further.
         let value = (bytes / 4096 * 4096).to_string();

@@ -1,7 +1,8 @@
 //! Whether a swap area can be turned off without harm to groups that have a limit: what they have in it must
 //! find room in other areas, as their limits leave it none in DRAM. Where it does not, the kernel kills.
 
-use super::{counters_at, each_child, mount_of};
+use super::hierarchy::hierarchy;
+use super::{counters_at, each_child};
 use crate::swap::Area;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,8 +14,7 @@ use std::path::{Path, PathBuf};
 /// How much has none.
 pub(super) fn check_areas_can_go(going: &[PathBuf], except: &Path) -> Result<(), String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let root = mount_of(&mounts, "cgroup", Some("memory")).or_else(|| mount_of(&mounts, "cgroup2", None));
-    let displaced = root.map_or(0, |root| displaced_bytes(&root, except));
+    let displaced = hierarchy(&mounts).map_or(0, |(_, root)| displaced_bytes(&root, except));
     // None are on where they cannot be read.
     check(&crate::swap::areas().unwrap_or_default(), going, displaced)
 }

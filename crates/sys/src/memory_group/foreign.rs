@@ -4,8 +4,10 @@
 //! one, and what somebody changed meanwhile stays as it is now.
 
 use super::displaced::check_areas_can_go;
+use super::hierarchy::{group_in, hierarchy};
 use super::{
-    GroupError, MemoryGroup, Version, counters_at, has_living, is_ours, mount_of, processes_in, swap_limit_of,
+    GroupError, MemoryGroup, Version, counters_at, has_living, is_ours, limit_file, processes_in,
+    swap_limit_of,
 };
 use crate::owner::{Held, Owner};
 use std::fs::{self, File};
@@ -55,10 +57,7 @@ impl ForeignGroup {
     /// this process in it, or is held already.
     pub fn find(wish: &Path) -> Result<Self, GroupError> {
         let mounts = read("/proc/self/mountinfo".as_ref())?;
-        let (version, root) = mount_of(&mounts, "cgroup", Some("memory"))
-            .map(|root| (Version::V1, root))
-            .or_else(|| mount_of(&mounts, "cgroup2", None).map(|root| (Version::V2, root)))
-            .ok_or_else(|| GroupError::Unavailable("no control-group hierarchy is mounted".to_owned()))?;
+        let (version, root) = hierarchy(&mounts)?;
         let path = match wish.to_str().and_then(|text| text.parse::<u32>().ok()) {
             Some(pid) => group_of(pid, version, &root)?,
             None => fs::canonicalize(wish).map_err(|error| GroupError::Io { path: wish.into(), error })?,
@@ -306,12 +305,12 @@ pub fn give_back_stale() -> (Vec<PathBuf>, Vec<(PathBuf, String)>) {
         Owner::in_name(&name, NOTE_PREFIX).is_some_and(|owner| !owner.is_alive()) && !Held::is_held(path)
     };
     let (mut done, mut kept) = (Vec::new(), Vec::new());
-    let areas = crate::swap::stale_areas().unwrap_or_default();
     for (note, group, changes) in notes().filter(|(note, ..)| is_stale(note)) {
         if !group.exists() {
             let _ = fs::remove_file(note);
             continue;
         }
+        let areas = crate::swap::stale_areas().unwrap_or_default();
         let outcome = check_room(&group, &changes, &areas).and_then(|()| {
             let undone = undo(&group, &changes).and_then(|()| Note { place: note, _held: None }.remove());
             undone.map_err(|error| error.to_string())
@@ -331,13 +330,10 @@ fn check_room(group: &Path, changes: &[Change], areas: &[PathBuf]) -> Result<(),
     let Some(limit) = changes.iter().find(|change| change.is_limit()).filter(|_| swapped > 0) else {
         return Ok(());
     };
-    let used_file =
-        if limit.file == limit_file(Version::V1) { "memory.usage_in_bytes" } else { "memory.current" };
-    let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     for above in group.ancestors() {
-        let most = if above == group { limit.before.parse().ok() } else { number(above.join(&limit.file)) };
-        let used = number(above.join(used_file));
-        if let Some((most, used)) = most.zip(used)
+        let counters = counters_at(above);
+        let most: Option<u64> = if above == group { limit.before.parse().ok() } else { counters.limit_bytes };
+        if let Some((most, used)) = most.zip(counters.usage_bytes)
             && used.saturating_add(swapped) > most
         {
             let (most, used) = (most >> 20, used >> 20);
@@ -354,7 +350,7 @@ fn check_room(group: &Path, changes: &[Change], areas: &[PathBuf]) -> Result<(),
     }
 }
 
-/// The last change first: a limit is raised before the one for memory and swap together is lowered.
+/// The last change first: the limit for memory and swap together is raised before that for memory.
 fn undo(group: &Path, changes: &[Change]) -> Result<(), GroupError> {
     let mut outcome = Ok(());
     for change in changes.iter().rev() {
@@ -435,13 +431,6 @@ fn parse(note: &[u8]) -> Option<(PathBuf, Vec<Change>)> {
     Some((group, changes.collect::<Option<_>>()?))
 }
 
-fn limit_file(version: Version) -> &'static str {
-    match version {
-        Version::V1 => "memory.limit_in_bytes",
-        Version::V2 => "memory.max",
-    }
-}
-
 /// The group of a process.
 fn group_of(pid: u32, version: Version, root: &Path) -> Result<PathBuf, GroupError> {
     let path = PathBuf::from(format!("/proc/{pid}/cgroup"));
@@ -451,16 +440,7 @@ fn group_of(pid: u32, version: Version, root: &Path) -> Result<PathBuf, GroupErr
         }
         text => text.map_err(|error| GroupError::Io { path, error })?,
     };
-    let name = text.lines().find_map(|line| {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let controllers = parts.next()?;
-        let is_it = match version {
-            Version::V1 => controllers.split(',').any(|controller| controller == "memory"),
-            Version::V2 => controllers.is_empty(),
-        };
-        parts.next().filter(|_| is_it)
-    });
-    let group = root.join(name.unwrap_or("/").trim_start_matches('/'));
+    let group = root.join(group_in(&text, version).trim_start_matches('/'));
     let found = fs::canonicalize(&group);
     found.map_err(|_| unfit(&format!("process {pid} is in {}, which is not there", group.display())))
 }

@@ -1,0 +1,44 @@
+//! Where control groups are: the hierarchy that limits memory, and in it the group of a process.
+
+use super::{GroupError, Version};
+use std::path::{Path, PathBuf};
+
+/// The group that /proc/PID/cgroup names in the hierarchy that limits memory.
+pub(super) fn group_in(text: &str, version: Version) -> &str {
+    let found = text.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let controllers = parts.next()?;
+        let is_it = match version {
+            Version::V1 => controllers.split(',').any(|controller| controller == "memory"),
+            Version::V2 => controllers.is_empty(),
+        };
+        parts.next().filter(|_| is_it)
+    });
+    found.unwrap_or("/")
+}
+
+/// The hierarchy that limits memory, and where it is mounted.
+pub(super) fn hierarchy(mountinfo: &str) -> Result<(Version, PathBuf), GroupError> {
+    let first = mount_of(mountinfo, "cgroup", Some("memory")).map(|root| (Version::V1, root));
+    let found = first.or_else(|| mount_of(mountinfo, "cgroup2", None).map(|root| (Version::V2, root)));
+    found.ok_or_else(|| GroupError::Unavailable("no control-group hierarchy is mounted".to_owned()))
+}
+
+/// The mount point of a hierarchy of `kind`, with `option` among its options.
+fn mount_of(mountinfo: &str, kind: &str, option: Option<&str>) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let mut words = file_system.split_ascii_whitespace();
+        let same_kind = words.next()? == kind;
+        let options = words.nth(1).unwrap_or("");
+        let fits = option.is_none_or(|wanted| options.split(',').any(|found| found == wanted));
+        let point = mount.split_ascii_whitespace().nth(4)?;
+        (same_kind && fits).then(|| PathBuf::from(point))
+    })
+}
+
+/// The folder of a group, or the root when the group lies outside what is mounted here.
+pub(super) fn below(root: &Path, group: &str) -> PathBuf {
+    let path = root.join(group.trim_start_matches('/'));
+    if path.is_dir() { path } else { root.to_path_buf() }
+}
