@@ -131,6 +131,8 @@ pub(crate) struct Memory {
     /// Pages that cannot be moved: pinned, or shared with another process.
     pub(crate) pinned: BTreeSet<u64>,
     pub(crate) shared: BTreeSet<u64>,
+    /// Pages that may be executed.
+    pub(crate) executable: BTreeSet<u64>,
     /// Given up by MADV_FREE: pages that may be dropped until somebody writes to them.
     pub(crate) lazy: BTreeSet<u64>,
     /// Pages whose next write is told of.
@@ -262,6 +264,8 @@ pub(crate) struct Kernel {
     pub(crate) frames: BTreeMap<u64, u64>,
     /// Frames whose page came as one that may be dropped, as [`Memory::lazy`].
     pub(crate) lazy_frames: BTreeSet<u64>,
+    /// Frames to which pages can be moved that may be executed, and no others.
+    pub(crate) executable_frames: BTreeSet<u64>,
     pub(crate) store: BTreeMap<u64, u64>,
     pub(crate) reading: Vec<Reading>,
     pub(crate) writing: Vec<Writing>,
@@ -423,6 +427,11 @@ impl Userfault {
                 let address = source + offset;
                 let refused = match memory.standing.get(&address) {
                     _ if memory.mapped.get(&address) != Some(&true) => Errno::INVAL,
+                    _ if memory.executable.contains(&address)
+                        != kernel.executable_frames.contains(&(target + offset)) =>
+                    {
+                        Errno::INVAL
+                    }
                     None => continue,
                     Some(Standing::Poison) => Errno::FAULT,
                     _ if memory.pinned.contains(&address) || memory.shared.contains(&address) => Errno::BUSY,
@@ -577,11 +586,14 @@ impl Mappings {
         range: Range<u64>,
         mut each: impl FnMut(Anonymous),
     ) -> Result<(), Errno> {
-        let pages: Vec<u64> = kernel(|kernel| kernel.memories[0].mapped.keys().copied().collect());
-        for run in pages.chunk_by(|one, next| one + PAGE == *next) {
-            let mapping = run[0]..run[run.len() - 1] + PAGE;
+        let pages: Vec<(u64, bool)> = kernel(|kernel| {
+            let memory = &kernel.memories[0];
+            memory.mapped.keys().map(|&page| (page, memory.executable.contains(&page))).collect()
+        });
+        for run in pages.chunk_by(|one, next| one.0 + PAGE == next.0 && one.1 == next.1) {
+            let mapping = run[0].0..run[run.len() - 1].0 + PAGE;
             if overlap(&mapping, &range).is_some() {
-                each(Anonymous { range: mapping, writable: true, is_stack: false });
+                each(Anonymous { range: mapping, writable: true, executable: run[0].1, is_stack: false });
             }
         }
         Ok(())
@@ -613,6 +625,23 @@ impl Frames {
     pub(crate) fn address(&self, frame: u32) -> u64 {
         assert!((frame as usize) < self.count);
         self.base + u64::from(frame) * PAGE
+    }
+
+    pub(crate) fn is_executable(&self, frame: u32) -> bool {
+        kernel(|kernel| kernel.executable_frames.contains(&self.address(frame)))
+    }
+
+    pub(crate) fn set_executable(&mut self, frames: Range<u32>, executable: bool) -> Result<(), Errno> {
+        let addresses = frames.map(|frame| self.address(frame));
+        kernel(|kernel| {
+            for address in addresses {
+                kernel.executable_frames.remove(&address);
+                if executable {
+                    kernel.executable_frames.insert(address);
+                }
+            }
+        });
+        Ok(())
     }
 
     pub(crate) fn note_filled(&mut self, frame: u32) {
@@ -649,6 +678,7 @@ impl Frames {
         kernel(|kernel| {
             kernel.frames.retain(|address, _| !given.contains(address));
             kernel.lazy_frames.retain(|address| !given.contains(address));
+            kernel.executable_frames.retain(|address| !given.contains(address));
         });
         Ok(())
     }

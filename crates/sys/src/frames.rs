@@ -7,7 +7,9 @@
 
 use crate::Errno;
 use crate::uffd::{PAGE, Userfault};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munlock, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munlock, munmap,
+};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -21,6 +23,8 @@ pub struct Frames {
     count: usize,
     /// Which frames hold a page, a bit each.
     filled: Vec<u64>,
+    /// Those whose pages may be executed.
+    executable: Vec<u64>,
 }
 
 // SAFETY: the frames own their mapping alone.
@@ -38,7 +42,8 @@ impl Frames {
         // SAFETY: a new private anonymous mapping where the kernel likes touches nothing of ours.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags)? };
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
-        let frames = Self { base, count, filled: vec![0; count.div_ceil(64)] };
+        let none = vec![0; count.div_ceil(64)];
+        let frames = Self { base, count, filled: none.clone(), executable: none };
         // SAFETY: the advices concern exactly our own, still empty mapping. A kernel without huge pages
         // refuses the first, and then there is nothing to turn off.
         let _ = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxNoHugepage) };
@@ -61,6 +66,34 @@ impl Frames {
     pub fn address(&self, frame: u32) -> u64 {
         assert!((frame as usize) < self.count, "frame {frame} of {}", self.count);
         self.base.as_ptr() as u64 + u64::from(frame) * PAGE
+    }
+
+    /// Whether executable pages can be moved to a frame, which are the only ones then.
+    #[must_use]
+    pub fn is_executable(&self, frame: u32) -> bool {
+        self.executable[frame as usize / 64] & (1 << (frame % 64)) != 0
+    }
+
+    /// From now on executable pages can be moved to these frames and no others, or the other way round: the
+    /// kernel moves pages only between memory of the same access. It lasts until they are given back.
+    ///
+    /// # Errors
+    /// EACCES where a policy forbids it, ENOMEM where the process may have no more mappings; nothing is
+    /// changed.
+    pub fn set_executable(&mut self, frames: Range<u32>, executable: bool) -> Result<(), Errno> {
+        assert!(frames.end as usize <= self.count, "frames {frames:?} of {}", self.count);
+        let mut access = MprotectFlags::READ | MprotectFlags::WRITE;
+        access.set(MprotectFlags::EXEC, executable);
+        // SAFETY: the frames lie in our own mapping, and may be read and written as before.
+        unsafe {
+            let first = self.base.as_ptr().add(frames.start as usize * PAGE_BYTES);
+            mprotect(first.cast(), frames.len() * PAGE_BYTES, access)?;
+        }
+        for frame in frames {
+            let (word, bit) = (&mut self.executable[frame as usize / 64], 1 << (frame % 64));
+            *word = if executable { *word | bit } else { *word & !bit };
+        }
+        Ok(())
     }
 
     /// Notes that a page was moved to the frame, as [`crate::page_map`] has shown, and keeps it there: what
@@ -120,6 +153,10 @@ impl Frames {
             // The program has locked all its memory (mlockall), which is not meant for this.
             self.unlock();
             given = self.drop_pages(frames.clone());
+        }
+        if frames.clone().any(|frame| self.is_executable(frame)) {
+            // Where that fails they stay as they are known to be.
+            let _ = self.set_executable(frames.clone(), false);
         }
         frames.for_each(|frame| self.filled[frame as usize / 64] &= !(1 << (frame % 64)));
         userfault.register_target(range)?;

@@ -19,6 +19,8 @@ pub struct Anonymous {
     pub range: Range<u64>,
     /// Whether it may be written to.
     pub writable: bool,
+    /// Whether what is in it may be executed.
+    pub executable: bool,
     /// Whether it is the stack of the first thread.
     pub is_stack: bool,
 }
@@ -102,6 +104,7 @@ unsafe impl Ioctl for &mut Query {
 
 const READABLE: u64 = 1;
 const WRITABLE: u64 = 2;
+const EXECUTABLE: u64 = 4;
 const SHARED: u64 = 8;
 
 impl Query {
@@ -151,6 +154,7 @@ fn ask(maps: BorrowedFd<'_>, range: &Range<u64>, mut each: impl FnMut(Anonymous)
             each(Anonymous {
                 range: found.start.max(passed)..found.end,
                 writable: found.access & WRITABLE != 0,
+                executable: found.access & EXECUTABLE != 0,
                 is_stack: name == STACK,
             });
         }
@@ -212,6 +216,7 @@ fn parse_line(line: &[u8]) -> Option<Anonymous> {
     is_ours.then(|| Anonymous {
         range: start..end,
         writable: access.starts_with(b"rw"),
+        executable: access.get(2) == Some(&b'x'),
         is_stack: name == STACK,
     })
 }
@@ -231,12 +236,14 @@ mod tests {
     #[test]
     fn only_plain_private_memory_is_taken() {
         let line = |text: &str| parse_line(text.as_bytes());
-        let plain = Anonymous { range: 0x1000..0x3000, writable: true, is_stack: false };
+        let plain =
+            Anonymous { range: 0x1000..0x3000, writable: true, executable: false, is_stack: false };
         assert_eq!(line("1000-3000 rw-p 00000000 00:00 0 "), Some(plain.clone()));
         assert_eq!(line("1000-3000 rw-p 00000000 00:00 0      [heap]"), Some(plain.clone()));
         assert_eq!(line("1000-3000 rw-p 00000000 00:00 0      [anon:arena]"), Some(plain));
         assert!(line("1000-3000 rw-p 00000000 00:00 0      [stack]").unwrap().is_stack);
-        assert!(!line("1000-3000 r--p 00000000 00:00 0").unwrap().writable);
+        let code = line("1000-3000 r-xp 00000000 00:00 0").unwrap();
+        assert!(!code.writable && code.executable);
         for other in [
             "1000-3000 ---p 00000000 00:00 0",
             "1000-3000 rw-s 00000000 00:00 0",
@@ -253,9 +260,10 @@ mod tests {
     /// Nobody else maps anything between two regions while they are looked at: both are in one reservation.
     #[test]
     fn asked_and_read_mappings_are_the_same() {
+        const EXECUTABLE_PAGE: i32 = libc::PROT_READ | libc::PROT_EXEC;
         let region = Region::new(64).unwrap();
         let start = region.address();
-        for (page, access) in [(3, libc::PROT_NONE), (9, libc::PROT_READ), (10, libc::PROT_NONE)] {
+        for (page, access) in [(3, libc::PROT_NONE), (9, EXECUTABLE_PAGE), (10, libc::PROT_NONE)] {
             // SAFETY: pages of this test's own memory, which nobody touches after this.
             let done = unsafe { libc::mprotect((start + page * PAGE) as *mut _, PAGE as usize, access) };
             assert_eq!(done, 0);
@@ -266,6 +274,7 @@ mod tests {
         read(open().as_fd(), &range, |mapping| by_reading.push(mapping)).unwrap();
         let shape: Vec<bool> = by_reading.iter().map(|mapping| mapping.writable).collect();
         assert_eq!(shape, [true, true, false, true], "{by_reading:x?}");
+        assert!(by_reading[2].executable && !by_reading[1].executable);
         assert_eq!(by_reading[1].range, start + 4 * PAGE..start + 9 * PAGE);
         let mut by_asking = Vec::new();
         match ask(open().as_fd(), &range, |mapping| by_asking.push(mapping)) {

@@ -95,6 +95,38 @@ int main(void) {\n\
     passes(NAME, BODY, &[&[]], 0..=96, "no MADV_GUARD_INSTALL (Linux 6.13)");
 }
 
+/// Executable memory, as compilers at run time have and Common Lisp's heap is, stayed where it was: the kernel
+/// moves it only to memory that is executable as well.
+#[test]
+fn executable_memory_is_held_to_the_budget() {
+    const NAME: &str = "extend_odd::executable_memory_is_held_to_the_budget";
+    const BODY: &str = "\
+int main(void) {\n\
+    enum { PAGES = 160 * MIB, PART = 24 };\n\
+    uint64_t *all = map(PAGES);\n\
+    int write = PROT_READ | PROT_WRITE;\n\
+    if (mprotect(all, PAGES / 2 * 4096l, write | PROT_EXEC)) return 77;\n\
+    for (long page = 0; page < PAGES; page++) {\n\
+        fill(all, page);\n\
+        unsigned char code[] = { 0xb8, page, page >> 8, page >> 16, 0, 0xc3 };\n\
+        memcpy(all + page * 512 + 1, code, sizeof code);\n\
+    }\n\
+    for (long at = 0; at < PAGES; at += 2 * PART)\n\
+        if (mprotect(all + at * 512, PART * 4096, at < PAGES / 2 ? write : write | PROT_EXEC)) return 2;\n\
+    for (long n = 0, page = 0; n < 2 * PAGES; n++, page = (page + 10007) % PAGES) {\n\
+        if (!is_there(all, page)) return 8;\n\
+        int executable = (page < PAGES / 2) != (page % (2 * PART) < PART);\n\
+        #ifdef __x86_64__\n\
+        if (executable && ((int (*)(void))(all + page * 512 + 1))() != page) return 9;\n\
+        #endif\n\
+        all[page * 512 + 1] += 0;\n\
+    }\n\
+    for (int tenth = 0; tenth < 100 && present(all, PAGES) > 72 * MIB; tenth++) usleep(100000);\n\
+    return present(all, PAGES) > 72 * MIB ? 7 : 0;\n\
+}\n";
+    passes(NAME, BODY, &[&[]], 0..=96, "no memory may be both written to and executed");
+}
+
 /// It was ended, or had all addresses of the library filled with memory. Pages that were locked are touched
 /// without a fault, so the program may be done before the engine has had its turn.
 #[test]

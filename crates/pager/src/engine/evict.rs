@@ -46,6 +46,9 @@ pub(super) struct Unmovable {
     pub(super) asked_for: BTreeSet<u32>,
     /// A page was to be put into a frame in which another stands.
     pub(super) frames_taken: bool,
+    /// Memory whose frames are what it needs, so that it is something else that keeps it in place, and when
+    /// that was found.
+    pub(super) alike: Option<(Range<u64>, Instant)>,
 }
 
 /// A block on its way out, piece by piece.
@@ -303,7 +306,7 @@ impl Engine {
     /// False when it broke off, as an event waits to be read: the block may be gone.
     fn move_out(&mut self, address: u64, frame: u32, pages: Range<u32>, keep: u64) -> bool {
         let (length, target) = (pages.len() as u64 * PAGE, self.frames.address(frame));
-        let (mut done, mut stuck, mut piece) = (0, 0, length);
+        let (mut done, mut stuck, mut piece, mut made_alike) = (0, 0, length, None);
         while done < length && stuck < STUCK_MAX {
             let keep = keep >> (done / PAGE);
             if keep & 1 == 1 {
@@ -324,6 +327,12 @@ impl Engine {
                     piece *= 2;
                 }
                 Err(Errno::AGAIN) => return false,
+                Err(Errno::INVAL)
+                    if made_alike != Some(done)
+                        && self.make_frames_alike(frame + (done / PAGE) as u32, address + done) =>
+                {
+                    made_alike = Some(done);
+                }
                 // Memory of two kinds, one of which may be taken: the border is found by halving.
                 Err(Errno::INVAL) if piece > PAGE => piece = (piece / PAGE / 2) * PAGE,
                 // Locked or read-only: this one stays.
@@ -353,6 +362,27 @@ impl Engine {
             }
         }
         true
+    }
+
+    /// Pages that may be executed can only go to frames of which that is true as well, and others only to
+    /// others. Makes those from `frame` on, as far as its group goes, what the memory at `address` needs.
+    /// False when they were that before: something else is in the way.
+    fn make_frames_alike(&mut self, frame: u32, address: u64) -> bool {
+        let known = self.unmovable.alike.as_ref();
+        if known.is_some_and(|(range, at)| range.contains(&address) && at.elapsed() < TICK) {
+            return false;
+        }
+        let mut found = None;
+        // Unreadable maps: as if nothing was found.
+        let _ = self.mappings.for_each_anonymous(address..address + PAGE, |mapping| found = Some(mapping));
+        let Some(mapping) = found else { return false };
+        let pages = (mapping.range.end - address) / PAGE;
+        let end = frame + pages.min(u64::from(BLOCK_PAGES - frame % BLOCK_PAGES)) as u32;
+        if (frame..end).all(|frame| self.frames.is_executable(frame) == mapping.executable) {
+            self.unmovable.alike = Some((mapping.range, Instant::now()));
+            return false;
+        }
+        self.frames.set_executable(frame..end, mapping.executable).is_ok()
     }
 
     /// Finds out which pages came, and what has to be done with each.

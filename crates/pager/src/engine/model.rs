@@ -52,6 +52,8 @@ struct Scope {
     /// Whether threads tell of what they unmapped or moved some time after they did it, in any order.
     late: bool,
     pin: bool,
+    /// Whether pages come to be executable, or cease to be.
+    execute: bool,
     /// Whether threads begin and end whose word is on the first page.
     words: bool,
     /// Children, at most.
@@ -91,6 +93,7 @@ const PLAIN: Scope = Scope {
     remap: false,
     late: false,
     pin: false,
+    execute: false,
     words: false,
     children: 0,
     passes: 0,
@@ -192,6 +195,40 @@ fn every_order_with_compressed_pages() {
     explore("three pages", Scope { pages: 3, ..scope }, 5_000);
     explore("moved", Scope { remap: true, remove: true, passes: 1, ..scope }, 4_000);
     explore("a child", Scope { children: 2, ..scope }, 5_000);
+}
+
+#[test]
+fn every_order_with_executable_pages() {
+    let scope = Scope { execute: true, ..PLAIN };
+    explore("two pages", scope, 4_000);
+    explore("moved", Scope { remap: true, ..scope }, 4_000);
+    explore("compressed", Scope { compress: Compress::Auto, ..scope }, 3_000);
+}
+
+#[test]
+fn executable_pages_leave_as_others_do() {
+    let mut world = World::new(Scope { pages: 4, execute: true, ..PLAIN });
+    let addresses: Vec<u64> = world.scope.addresses().collect();
+    // One page of each block: the border lies within what is moved in one go.
+    [addresses[0], addresses[3]].iter().for_each(|&page| world.take(&Step::Execute(page)));
+    for round in 0..3 {
+        for &address in &addresses {
+            world.take(&Step::Touch(0, 0, address, Some(round + 1)));
+            (0..4).for_each(|_| world.take(&Step::Turn));
+            while kernel(|kernel| !kernel.writing.is_empty()) {
+                world.take(&Step::Write(0, true));
+                (0..4).for_each(|_| world.take(&Step::Turn));
+            }
+            while kernel(|kernel| !kernel.reading.is_empty()) {
+                world.take(&Step::Read(0, true));
+                (0..4).for_each(|_| world.take(&Step::Turn));
+            }
+        }
+        let held = kernel(|kernel| kernel.memories[0].standing.len());
+        assert!(held <= 2, "{held} of 4 pages are in place\n{}", world.story);
+    }
+    assert_eq!(world.engine.stats.get(Stat::Pinned), 0);
+    world.settle();
 }
 
 #[test]
@@ -593,6 +630,7 @@ fn long_walks() {
             remap: rng.below(2) == 0,
             late: seed % 3 == 1,
             pin: rng.below(3) == 0,
+            execute: seed % 4 == 1,
             words: seed % 5 == 1,
             children: rng.below(4) as usize,
             passes: 10,

@@ -229,7 +229,9 @@ impl Worker {
         } else {
             self.write_elsewhere();
         }
-        let outcome = self.areas[area].protect(page, count, libc::PROT_READ | libc::PROT_WRITE);
+        // Executable memory goes to other frames than what lies beside it.
+        let executable = if self.below(4) == 0 { libc::PROT_EXEC } else { 0 };
+        let outcome = self.areas[area].protect(page, count, libc::PROT_READ | libc::PROT_WRITE | executable);
         self.must("mprotect back", outcome);
     }
 

@@ -63,6 +63,8 @@ pub(super) enum Step {
     Fork(usize, usize),
     Exit(usize),
     Pin(u64),
+    /// A page may be executed from now on, or no longer.
+    Execute(u64),
     /// A thread begins whose word is on a page, or that one ends.
     Live(u64),
 }
@@ -225,6 +227,7 @@ impl World {
                 engine.unmovable.again.map(until),
                 engine.write_again.map(until),
                 (engine.unmovable.in_a_row, &engine.unmovable.asked_for),
+                engine.unmovable.alike.as_ref().map(|(range, at)| (range, since(*at))),
                 engine.unknown_giving_up.iter().map(|(range, at)| (range, until(*at))).collect::<Vec<_>>(),
                 [engine.given_up_seen, engine.children_seen].map(since),
                 engine
@@ -342,6 +345,9 @@ impl World {
             if self.scope.pin {
                 steps.push(Step::Pin(address));
             }
+            if self.scope.execute {
+                steps.push(Step::Execute(address));
+            }
         }
         self.steps_of_memory(number, thread, steps);
     }
@@ -432,6 +438,12 @@ impl World {
             Step::Live(address) => kernel(|kernel| {
                 if !kernel.thread_pages.remove(&address) {
                     kernel.thread_pages.insert(address);
+                }
+            }),
+            Step::Execute(address) => kernel(|kernel| {
+                let executable = &mut kernel.memories[0].executable;
+                if !executable.remove(&address) {
+                    executable.insert(address);
                 }
             }),
             Step::Pin(address) => kernel(|kernel| {
@@ -556,6 +568,7 @@ impl World {
         self.programs[0].wants.remove(&address);
         let registered = kernel(|kernel| {
             kernel.memories[0].clear(address);
+            kernel.memories[0].executable.remove(&address);
             kernel.memories[0].mapped.remove(&address)
         });
         if registered == Some(true) {
@@ -581,6 +594,7 @@ impl World {
             memory.standing = memory.standing.iter().map(|(&address, &it)| (there(address), it)).collect();
             memory.pinned = memory.pinned.iter().map(|&address| there(address)).collect();
             memory.shared = memory.shared.iter().map(|&address| there(address)).collect();
+            memory.executable = memory.executable.iter().map(|&address| there(address)).collect();
             memory.lazy = memory.lazy.iter().map(|&address| there(address)).collect();
         });
         if registered {
