@@ -5,7 +5,7 @@ pub(crate) use overdrive_sys::{
     frames::Frames,
     mappings::Mappings,
     page_io::{Done, PageIo},
-    page_map::{PageMap, largest_child},
+    page_map::{PageMap, largest_child, shared_memory_pages},
     thread_words::{ThreadWord, ThreadWords},
     uffd::{Message, Userfault, UserfaultError},
 };
@@ -19,5 +19,5 @@ pub(crate) use std::{
 #[cfg(test)]
 pub(crate) use crate::sim::{
     AsFd, Descriptor, Done, Frames, Instant, Mappings, Message, PageIo, PageMap, ThreadWord, ThreadWords,
-    Userfault, UserfaultError, largest_child, pause,
+    Userfault, UserfaultError, largest_child, pause, shared_memory_pages,
 };

@@ -605,6 +605,11 @@ pub(crate) fn largest_child() -> Option<(u32, u64)> {
     None
 }
 
+/// As [`overdrive_sys::page_map::shared_memory_pages`].
+pub(crate) fn shared_memory_pages() -> Option<u64> {
+    None
+}
+
 /// As [`overdrive_sys::frames::Frames`].
 #[derive(Debug)]
 pub(crate) struct Frames {

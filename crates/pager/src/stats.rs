@@ -113,10 +113,12 @@ stats! {
     WritesSeen "writes_seen",
     /// How often a page stayed in place that had been written to, as the rest of its block went.
     KeptInUse "kept_in_use",
+    /// Shared memory that the process has in DRAM, which no budget is for; what is mapped twice counts twice.
+    Shared "shared",
 }
 
-/// Marks a file of counters of this layout ("overmem", version 4).
-pub const MAGIC: u64 = u64::from_le_bytes(*b"overmem\x04");
+/// Marks a file of counters of this layout ("overmem", version 5).
+pub const MAGIC: u64 = u64::from_le_bytes(*b"overmem\x05");
 
 /// The counters of one engine.
 #[derive(Debug)]

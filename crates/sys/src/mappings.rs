@@ -236,8 +236,7 @@ mod tests {
     #[test]
     fn only_plain_private_memory_is_taken() {
         let line = |text: &str| parse_line(text.as_bytes());
-        let plain =
-            Anonymous { range: 0x1000..0x3000, writable: true, executable: false, is_stack: false };
+        let plain = Anonymous { range: 0x1000..0x3000, writable: true, executable: false, is_stack: false };
         assert_eq!(line("1000-3000 rw-p 00000000 00:00 0 "), Some(plain.clone()));
         assert_eq!(line("1000-3000 rw-p 00000000 00:00 0      [heap]"), Some(plain.clone()));
         assert_eq!(line("1000-3000 rw-p 00000000 00:00 0      [anon:arena]"), Some(plain));

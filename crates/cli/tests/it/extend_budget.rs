@@ -36,6 +36,18 @@ int main(void) {\n\
     return status != 0;\n\
 }\n";
 
+/// Shared memory of more than a quarter of the budget. Ends with its input.
+const SHARED: &str = "\
+#include <stdio.h>\n#include <string.h>\n#include <sys/mman.h>\n#include <unistd.h>\n\
+int main(void) {\n\
+    enum { ALL = 32 << 20 };\n\
+    alarm(200);\n\
+    char *all = mmap(0, ALL, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);\n\
+    if (all == MAP_FAILED) return 1;\n\
+    memset(all, 7, ALL);\n\
+    while (getchar() != EOF);\n\
+}\n";
+
 /// 4,000 pieces of memory with guards between them, as threads' stacks are, 1,000 MiB in all; each page is looked
 /// at twice, in an order that is not theirs.
 const MANY: &str = "\
@@ -106,6 +118,17 @@ fn a_child_above_the_budget_is_told() {
     let (line, status) = told(store.path(), &program, "64MiB", "its child");
     assert!(line.contains("more than the budget") && line.contains("--backend swap"), "{line}");
     assert!(status.contains("has a child that holds 10"), "{status}");
+}
+
+#[test]
+fn shared_memory_on_top_of_the_budget_is_told() {
+    const NAME: &str = "extend_budget::shared_memory_on_top_of_the_budget_is_told";
+    let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
+    let program = build(place.path(), SHARED, &[]).expect("built");
+    let (line, status) = told(store.path(), &program, "64MiB", "of shared memory");
+    assert!(line.contains("up to 32 MiB") || line.contains("up to 33 MiB"), "{line}");
+    assert!(line.contains("on top of the budget") && line.contains("--backend swap"), "{line}");
+    assert!(status.contains("M of shared memory, which is not limited"), "{status}");
 }
 
 #[test]

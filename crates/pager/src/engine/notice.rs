@@ -11,6 +11,9 @@ use std::fmt;
 /// Losses that are told one by one; the rest is only counted.
 const LOSSES_TOLD: u32 = 16;
 
+/// What is held besides the budget is told from this share of the budget on: a quarter.
+pub const TOLD_FROM: u64 = 4;
+
 /// One thing to be told. `Display` gives the line, without whose it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
@@ -42,6 +45,11 @@ pub enum Notice {
         /// The child's number.
         process: u32,
         /// What it holds.
+        bytes: u64,
+    },
+    /// The program has much shared memory, which comes on top of the budget.
+    SharedAbove {
+        /// What of it is in DRAM.
         bytes: u64,
     },
 }
@@ -109,6 +117,12 @@ impl fmt::Display for Notice {
                  programs are not limited; wanted --backend swap, which limits all together",
                 format_size(bytes.next_multiple_of(MIB))
             ),
+            Self::SharedAbove { bytes } => write!(
+                f,
+                "up to {} of shared memory come on top of the budget: the pager evicts private memory only; wanted \
+                 --backend swap, which evicts both",
+                format_size(bytes.next_multiple_of(MIB))
+            ),
             Self::WritesPaced => f.write_str(
                 "the share of writes that --max-writes-per-day allows is used up: what needs more waits for it",
             ),
@@ -140,12 +154,12 @@ pub fn in_plain_words(errno: Errno) -> String {
 pub(super) struct Notices {
     notify: Option<fn(&Notice)>,
     losses: u32,
-    told: [bool; 4],
+    told: [bool; 5],
 }
 
 impl Notices {
     pub(super) fn new(notify: Option<fn(&Notice)>) -> Self {
-        Self { notify, losses: 0, told: [false; 4] }
+        Self { notify, losses: 0, told: [false; 5] }
     }
 
     fn tell(&self, notice: &Notice) {
@@ -162,6 +176,7 @@ impl Notices {
             Notice::WritesPaced => 1,
             Notice::TooSmall { .. } => 2,
             Notice::ChildAbove { .. } => 3,
+            Notice::SharedAbove { .. } => 4,
         };
         if !std::mem::replace(&mut self.told[index], true) {
             self.tell(notice);

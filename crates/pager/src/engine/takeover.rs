@@ -4,8 +4,8 @@
 //! budget on, all its private anonymous memory is looked for again and again, by whatever call it was made.
 //! What the engine itself lives in is left out.
 
-use super::{Engine, EngineError, Limits, Notice, TICK, notice};
-use crate::platform::{Instant, largest_child};
+use super::{Engine, EngineError, Limits, Notice, TICK, TOLD_FROM, notice};
+use crate::platform::{Instant, largest_child, shared_memory_pages};
 use crate::ranges::without;
 use crate::seal::Seal;
 use crate::stats::Stat;
@@ -41,8 +41,8 @@ const GAPS_AT_ONCE: usize = 256;
 /// More than the budget must have been held so long, at so many looks, before that is told.
 const ABOVE: Duration = Duration::from_secs(3);
 const ABOVE_LOOKS: u32 = 200;
-/// Children are looked at this often.
-const CHILDREN_EVERY: Duration = Duration::from_secs(1);
+/// Children, and shared memory, are looked at this often.
+const OUTSIDE_EVERY: Duration = Duration::from_secs(1);
 
 /// A time in which more than the budget was held at every look.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ pub(super) struct Takeover {
     /// Pages kept free for growth that no fault tells of.
     ahead: u64,
     above: Option<Above>,
-    children_looked: Instant,
+    outside_looked: Instant,
     /// The child that was found above the budget last time.
     child_above: Option<u32>,
 }
@@ -99,7 +99,7 @@ impl Engine {
             unmanaged_then: 0,
             ahead: 0,
             above: None,
-            children_looked: now,
+            outside_looked: now,
             child_above: None,
         });
     }
@@ -143,7 +143,11 @@ impl Engine {
         takeover.ahead = takeover.ahead.max(grown * LOOKS_AHEAD).min(takeover.budget_pages / AHEAD_SHARE);
         takeover.unmanaged_then = unmanaged;
         self.look_whether_above(takeover, anonymous, unmanaged);
-        self.look_at_children_outside(takeover);
+        if takeover.outside_looked.elapsed() >= OUTSIDE_EVERY {
+            takeover.outside_looked = Instant::now();
+            self.look_at_children_outside(takeover);
+            self.look_at_shared_memory(takeover.budget_pages);
+        }
         if !takeover.began && anonymous < takeover.budget_pages / 2 {
             return;
         }
@@ -192,17 +196,22 @@ impl Engine {
 
     /// Tells when a child holds more than the budget: one that has an engine of its own does not for long.
     fn look_at_children_outside(&mut self, takeover: &mut Takeover) {
-        if takeover.children_looked.elapsed() < CHILDREN_EVERY {
-            return;
-        }
-        takeover.children_looked = Instant::now();
         let budget = takeover.budget_pages;
-        let found = largest_child().filter(|&(_, pages)| pages > budget + budget / 4);
+        let found = largest_child().filter(|&(_, pages)| pages > budget + budget / TOLD_FROM);
         let again = found.filter(|&(process, _)| takeover.child_above == Some(process));
         takeover.child_above = found.map(|(process, _)| process);
         self.stats.set(Stat::ChildAbove, again.map_or(0, |(_, pages)| pages));
         if let Some((process, pages)) = again {
             self.notices.tell_once(&Notice::ChildAbove { process, bytes: pages * PAGE });
+        }
+    }
+
+    /// Tells when shared memory, of which nothing is evicted, comes on top of the budget.
+    fn look_at_shared_memory(&mut self, budget_pages: u64) {
+        let pages = shared_memory_pages().unwrap_or(0);
+        self.stats.set(Stat::Shared, pages);
+        if pages > budget_pages / TOLD_FROM {
+            self.notices.tell_once(&Notice::SharedAbove { bytes: pages * PAGE });
         }
     }
 

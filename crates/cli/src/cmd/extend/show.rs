@@ -5,6 +5,7 @@ use super::swap_run;
 use super::watch::{Look, Process};
 use anyhow::Result;
 use overdrive_base::time::format_ns;
+use overdrive_pager::engine::TOLD_FROM;
 use overdrive_pager::stats::Stat;
 use overdrive_sys::uffd::PAGE;
 use serde_json::{Value, json};
@@ -29,7 +30,7 @@ fn kind(stat: Stat) -> Kind {
     match stat {
         Stat::LossAddress | Stat::LossOffset | Stat::LossErrno => Kind::Mark,
         Stat::Resident | Stat::Staged | Stat::Compressed | Stat::CompressedDram => Kind::Pages,
-        Stat::Stored | Stat::Unmanaged | Stat::HeldMax | Stat::ChildAbove => Kind::Pages,
+        Stat::Stored | Stat::Unmanaged | Stat::HeldMax | Stat::ChildAbove | Stat::Shared => Kind::Pages,
         Stat::ManagedBytes | Stat::BudgetBytes => Kind::Bytes,
         Stat::FaultP50 | Stat::FaultP99 | Stat::FaultMax => Kind::Nanoseconds,
         Stat::Children => Kind::Number,
@@ -195,6 +196,10 @@ fn troubles(now: &Process) -> String {
     if now.get(Stat::ChildAbove) > 0 {
         let held = short(now.get(Stat::ChildAbove) * PAGE);
         let _ = writeln!(text, "{pid:>7} has a child that holds {held}, and is not limited");
+    }
+    if now.get(Stat::Shared) * PAGE > now.get(Stat::BudgetBytes) / TOLD_FROM {
+        let held = short(now.get(Stat::Shared) * PAGE);
+        let _ = writeln!(text, "{pid:>7} has up to {held} of shared memory, which is not limited");
     }
     if now.get(Stat::WritesPaced) > 0 {
         let _ = writeln!(text, "{pid:>7} waits, or waited, for its share of --max-writes-per-day");
@@ -412,6 +417,7 @@ mod tests {
             (Stat::TooSmall, 3),
             (Stat::BudgetBytes, 32 << 20),
             (Stat::ChildAbove, 25_600),
+            (Stat::Shared, 2_049),
         ] {
             one.values[stat as usize] = value;
         }
@@ -420,7 +426,7 @@ mod tests {
         for words in
             ["LOST 2 pages", "0x7fff12345000", "offset 1099511627776: errno 5", "store is full", "share of"]
                 .into_iter()
-                .chain(["of 32M: the", "holds 100M"])
+                .chain(["of 32M: the", "holds 100M", "up to 8.0M of shared"])
         {
             assert!(text.contains(words), "{words}: {text}");
         }
