@@ -338,7 +338,8 @@ impl Queues {
         self.away_in[index] |= went;
         self.went_last[index] = went;
         self.now = self.now.wrapping_add(pages);
-        self.move_on(u64::from(pages), (fits * 2 / 5).max(1));
+        // A rate is half as high after as many evicted pages as fit DRAM.
+        self.move_on(u64::from(pages), (fits / FINE as u64).max(1));
         self.conclude_after = self.conclude_after.min(fits / 2).saturating_sub(u64::from(pages));
         if self.conclude_after == 0 {
             self.alike.conclude();
