@@ -54,7 +54,7 @@ mod write;
 
 pub use agent::Agent;
 pub use hints::Hints;
-pub use notice::{Notice, ReadFailure, TOLD_FROM, in_plain_words};
+pub use notice::{Notice, ReadFailure, in_plain_words, is_much_beside};
 pub use store_faults::StoreFaults;
 
 /// Below this a day has too few writes for anything.

@@ -5,7 +5,8 @@ pub(crate) use overdrive_sys::{
     frames::Frames,
     mappings::Mappings,
     page_io::{Done, PageIo},
-    page_map::{PageMap, largest_child, shared_memory_pages},
+    page_map::{PageMap, largest_child},
+    proc_stat::shared_memory_pages,
     thread_words::{ThreadWord, ThreadWords},
     uffd::{Message, Userfault, UserfaultError},
 };

@@ -605,7 +605,7 @@ pub(crate) fn largest_child() -> Option<(u32, u64)> {
     None
 }
 
-/// As [`overdrive_sys::page_map::shared_memory_pages`].
+/// As [`overdrive_sys::proc_stat::shared_memory_pages`].
 pub(crate) fn shared_memory_pages() -> Option<u64> {
     None
 }

@@ -21,10 +21,25 @@ const PAGE_BYTES: usize = PAGE as usize;
 pub struct Frames {
     base: NonNull<u8>,
     count: usize,
-    /// Which frames hold a page, a bit each.
-    filled: Vec<u64>,
+    /// Which frames hold a page.
+    filled: Bits,
     /// Those whose pages may be executed.
-    executable: Vec<u64>,
+    executable: Bits,
+}
+
+/// Some of the frames, a bit each.
+#[derive(Debug, Clone)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn has(&self, frame: u32) -> bool {
+        self.0[frame as usize / 64] & (1 << (frame % 64)) != 0
+    }
+
+    fn set(&mut self, frame: u32, to: bool) {
+        let (word, bit) = (&mut self.0[frame as usize / 64], 1 << (frame % 64));
+        *word = if to { *word | bit } else { *word & !bit };
+    }
 }
 
 // SAFETY: the frames own their mapping alone.
@@ -42,7 +57,7 @@ impl Frames {
         // SAFETY: a new private anonymous mapping where the kernel likes touches nothing of ours.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags)? };
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
-        let none = vec![0; count.div_ceil(64)];
+        let none = Bits(vec![0; count.div_ceil(64)]);
         let frames = Self { base, count, filled: none.clone(), executable: none };
         // SAFETY: the advices concern exactly our own, still empty mapping. A kernel without huge pages
         // refuses the first, and then there is nothing to turn off.
@@ -71,7 +86,7 @@ impl Frames {
     /// Whether executable pages can be moved to a frame, which are the only ones then.
     #[must_use]
     pub fn is_executable(&self, frame: u32) -> bool {
-        self.executable[frame as usize / 64] & (1 << (frame % 64)) != 0
+        self.executable.has(frame)
     }
 
     /// From now on executable pages can be moved to these frames and no others, or the other way round: the
@@ -89,10 +104,7 @@ impl Frames {
             let first = self.base.as_ptr().add(frames.start as usize * PAGE_BYTES);
             mprotect(first.cast(), frames.len() * PAGE_BYTES, access)?;
         }
-        for frame in frames {
-            let (word, bit) = (&mut self.executable[frame as usize / 64], 1 << (frame % 64));
-            *word = if executable { *word | bit } else { *word & !bit };
-        }
+        frames.for_each(|frame| self.executable.set(frame, executable));
         Ok(())
     }
 
@@ -100,7 +112,7 @@ impl Frames {
     /// the program gave up by MADV_FREE the kernel may drop at any time until somebody writes to it. If that
     /// has happened since, the frame holds zeroes from now on.
     pub fn note_filled(&mut self, frame: u32) {
-        self.filled[frame as usize / 64] |= 1 << (frame % 64);
+        self.filled.set(frame, true);
         assert!((frame as usize) < self.count, "frame {frame} of {}", self.count);
         // SAFETY: within the mapping, to which no reference is alive beside `&mut self`; the kernel answers
         // for a page that is missing.
@@ -115,7 +127,7 @@ impl Frames {
 
     /// Nothing was moved to the frame after all.
     pub fn note_empty(&mut self, frame: u32) {
-        self.filled[frame as usize / 64] &= !(1 << (frame % 64));
+        self.filled.set(frame, false);
     }
 
     /// The page in a frame.
@@ -124,7 +136,7 @@ impl Frames {
     /// When none was noted there: a defect of the caller that would otherwise stop the program for good.
     #[must_use]
     pub fn page(&self, frame: u32) -> &[u8] {
-        assert!(self.filled[frame as usize / 64] & (1 << (frame % 64)) != 0, "frame {frame} is empty");
+        assert!(self.filled.has(frame), "frame {frame} is empty");
         // SAFETY: the frame lies in the mapping and holds a page, which stays until `release` takes `&mut
         // self`.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(frame as usize * PAGE_BYTES), PAGE_BYTES) }
@@ -158,7 +170,7 @@ impl Frames {
             // Where that fails they stay as they are known to be.
             let _ = self.set_executable(frames.clone(), false);
         }
-        frames.for_each(|frame| self.filled[frame as usize / 64] &= !(1 << (frame % 64)));
+        frames.for_each(|frame| self.filled.set(frame, false));
         userfault.register_target(range)?;
         given
     }
@@ -171,8 +183,7 @@ impl Frames {
     pub fn clear_empty(&mut self, userfault: &Userfault) -> Result<(), Errno> {
         userfault.unregister(self.extent())?;
         self.unlock();
-        let is_empty = |frame: &u32| self.filled[*frame as usize / 64] & (1 << (frame % 64)) == 0;
-        let empty: Vec<u32> = (0..self.count as u32).filter(is_empty).collect();
+        let empty: Vec<u32> = (0..self.count as u32).filter(|&frame| !self.filled.has(frame)).collect();
         let runs = empty.chunk_by(|one, next| one + 1 == *next);
         let outcome = runs.map(|run| run[0]..run[run.len() - 1] + 1).try_for_each(|run| self.drop_pages(run));
         userfault.register_target(self.extent())?;

@@ -29,7 +29,7 @@ pub mod page_map;
 pub mod pageable;
 pub mod parts;
 pub mod poll;
-mod proc_stat;
+pub mod proc_stat;
 pub mod region;
 pub mod relay;
 pub mod ring;

@@ -180,22 +180,6 @@ pub fn largest_child() -> Option<(u32, u64)> {
     whole_numbers(&buffer[..got]).filter_map(held).max_by_key(|&(_, pages)| pages)
 }
 
-/// How many pages of shared memory this process has in DRAM (RssShmem); one that is mapped twice counts
-/// twice. None where the kernel does not tell.
-#[must_use]
-pub fn shared_memory_pages() -> Option<u64> {
-    let fd = open("/proc/self/status").ok()?;
-    let mut buffer = [0u8; 4096];
-    let got = rustix::io::read(&fd, &mut buffer).ok()?;
-    shared_memory_in(&buffer[..got])
-}
-
-fn shared_memory_in(status: &[u8]) -> Option<u64> {
-    let mut lines = status.split(|&byte| byte == b'\n');
-    let kib = number(lines.find_map(|line| line.strip_prefix(b"RssShmem:"))?.strip_suffix(b"kB")?)?;
-    Some(kib / (PAGE / 1024))
-}
-
 /// The numbers of a text that have a blank behind them. One that has none may go on where the text was cut.
 fn whole_numbers(text: &[u8]) -> impl Iterator<Item = u64> {
     text.split_inclusive(|&byte| byte == b' ').filter(|word| word.ends_with(b" ")).filter_map(number)
@@ -227,24 +211,6 @@ mod tests {
     use crate::region::Region;
     use crate::test_skip::skip;
     use crate::uffd::Userfault;
-
-    #[test]
-    fn shared_memory_is_counted() {
-        assert_eq!(shared_memory_in(b"VmRSS:\t 9 kB\nRssShmem:\t     412 kB\nVmData:\t 7 kB\n"), Some(103));
-        assert_eq!(shared_memory_in(b"RssShmem:\t x kB\n"), None);
-        assert_eq!(shared_memory_in(b"Name:\ta\n"), None);
-        let before = shared_memory_pages().expect("told");
-        let size = 4 << 20;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-        // SAFETY: a new mapping touches nothing of anybody's, and nobody else knows of it.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), size, access, flags, -1, 0) };
-        assert!(base != libc::MAP_FAILED);
-        let with = shared_memory_pages().expect("told");
-        // SAFETY: as above.
-        unsafe { libc::munmap(base, size) };
-        assert!(with >= before + 1000, "{with} and {before}");
-    }
 
     #[test]
     fn who_was_written_to_is_seen_once() {

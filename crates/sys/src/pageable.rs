@@ -2,6 +2,7 @@
 //! to be brought in.
 
 use crate::Errno;
+use crate::proc_stat::own_status_bytes;
 use crate::uffd::PAGE;
 use rustix::mm::{
     Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mlock, mmap_anonymous, msync, munlock, munmap,
@@ -133,10 +134,7 @@ pub fn bring_in(range: &Range<u64>) -> bool {
 /// What the kernel counts as locked in this process, in bytes.
 #[must_use]
 pub fn locked_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
+    own_status_bytes("VmLck").unwrap_or(0)
 }
 
 #[cfg(test)]

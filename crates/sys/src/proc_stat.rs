@@ -1,6 +1,77 @@
-//! What stands in /proc/PID/stat and in that of each thread.
+//! What stands in /proc/PID/stat and in that of each thread, and in /proc/self/status.
+
+use crate::descriptor_limit::with_one_more;
+use crate::uffd::PAGE;
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
+use std::io::Read;
 
 /// A field from the third on, counted behind the command's name, which may hold anything but its last `)`.
 pub(crate) fn field(stat: &str, number: usize) -> Option<&str> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number.checked_sub(3)?)
+}
+
+/// What stands behind `name` and its colon in the status of this process. None where the kernel does not
+/// tell.
+pub(crate) fn own_status(name: &str) -> Option<String> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let fd = with_one_more(|| rustix::fs::open("/proc/self/status", flags, Mode::empty())).ok()?;
+    let mut status = Vec::new();
+    File::from(fd).read_to_end(&mut status).ok()?;
+    value_in(&status, name)
+}
+
+/// The command's name, which comes first, may be no text.
+fn value_in(status: &[u8], name: &str) -> Option<String> {
+    let mut lines = status.split(|&byte| byte == b'\n');
+    let value = lines.find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b":"))?;
+    Some(std::str::from_utf8(value).ok()?.trim().to_owned())
+}
+
+/// The same of a line in KiB, in bytes.
+pub(crate) fn own_status_bytes(name: &str) -> Option<u64> {
+    own_status(name).as_deref().and_then(bytes_of)
+}
+
+fn bytes_of(value: &str) -> Option<u64> {
+    value.strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// How many pages of shared memory this process has in DRAM (RssShmem); one that is mapped twice counts
+/// twice. None where the kernel does not tell.
+#[must_use]
+pub fn shared_memory_pages() -> Option<u64> {
+    own_status_bytes("RssShmem").map(|bytes| bytes / PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_status_are_found_by_name() {
+        let status = b"Name:\ta\xff\nVmRSS:\t 9 kB\nRssShmem:\t     412 kB\nVmData:\t 7 kB\nSeccomp:\t2\n";
+        let bytes = |name| value_in(status, name).as_deref().and_then(bytes_of);
+        assert_eq!(bytes("RssShmem"), Some(412 << 10));
+        assert_eq!(value_in(status, "Seccomp").as_deref(), Some("2"));
+        assert_eq!(bytes("Seccomp"), None);
+        assert_eq!(value_in(status, "Rss"), None);
+        assert_eq!(value_in(b"RssShmem:\t x kB\n", "RssShmem").as_deref().and_then(bytes_of), None);
+        assert_eq!(value_in(b"Name:\ta\n", "RssShmem"), None);
+    }
+
+    #[test]
+    fn shared_memory_is_counted() {
+        let before = shared_memory_pages().expect("told");
+        let size = 4 << 20;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        // SAFETY: a new mapping touches nothing of anybody's, and nobody else knows of it.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), size, access, flags, -1, 0) };
+        assert!(base != libc::MAP_FAILED);
+        let with = shared_memory_pages().expect("told");
+        // SAFETY: as above.
+        unsafe { libc::munmap(base, size) };
+        assert!(with >= before + 1000, "{with} and {before}");
+    }
 }

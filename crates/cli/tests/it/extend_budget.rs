@@ -79,11 +79,13 @@ pub(crate) fn build(folder: &Path, source: &str, arguments: &[&str]) -> Option<P
     built.status.success().then_some(program)
 }
 
-/// Runs a program that ends with its input until it is told what is wanted, and gives that line and what `status`
-/// shows then.
-fn told(store: &Path, program: &Path, dram: &str, wanted: &str) -> (String, String) {
+/// Builds a program that ends with its input, runs it until it is told what is wanted, and gives that line and what
+/// `status` shows then. None where the test `name` cannot run.
+fn told(name: &str, source: &str, dram: &str, wanted: &str) -> Option<(String, String)> {
+    let (store, place, _swap_is_off) = ready(name, "cc")?;
+    let program = build(place.path(), source, &[]).expect("built");
     let mut run = Command::new(env!("CARGO_BIN_EXE_overdrive"));
-    run.args(["extend", "--quiet", "--backend", "pager", "--dram", dram, "--store"]).arg(store);
+    run.args(["extend", "--quiet", "--backend", "pager", "--dram", dram, "--store"]).arg(store.path());
     let run = run.arg("--").arg(program).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut run = Running(run);
     let mut lines = BufReader::new(run.0.stderr.take().unwrap()).lines().map(Result::unwrap);
@@ -93,16 +95,14 @@ fn told(store: &Path, program: &Path, dram: &str, wanted: &str) -> (String, Stri
     assert_eq!(code, 0, "{error}");
     drop(run.0.stdin.take());
     assert_eq!(run.0.wait().unwrap().code(), Some(0), "{line}");
-    assert_empty(store);
-    (line, status)
+    assert_empty(store.path());
+    Some((line, status))
 }
 
 #[test]
 fn a_budget_below_what_cannot_be_evicted_is_told_with_one_that_would_do() {
     const NAME: &str = "extend_budget::a_budget_below_what_cannot_be_evicted_is_told_with_one_that_would_do";
-    let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
-    let program = build(place.path(), PIECES, &[]).expect("built");
-    let (line, status) = told(store.path(), &program, "40MiB", "cannot be held");
+    let Some((line, status)) = told(NAME, PIECES, "40MiB", "cannot be held") else { return };
     let wanted = line.split_once("the budget of 40 MiB cannot be held").expect("named").1;
     let wanted = wanted.split_once("wanted --dram of at least ").expect("the remedy").1;
     let mib: u64 = wanted.trim_end_matches(" MiB").parse().unwrap();
@@ -113,9 +113,7 @@ fn a_budget_below_what_cannot_be_evicted_is_told_with_one_that_would_do() {
 #[test]
 fn a_child_above_the_budget_is_told() {
     const NAME: &str = "extend_budget::a_child_above_the_budget_is_told";
-    let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
-    let program = build(place.path(), CHILD, &[]).expect("built");
-    let (line, status) = told(store.path(), &program, "64MiB", "its child");
+    let Some((line, status)) = told(NAME, CHILD, "64MiB", "its child") else { return };
     assert!(line.contains("more than the budget") && line.contains("--backend swap"), "{line}");
     assert!(status.contains("has a child that holds 10"), "{status}");
 }
@@ -123,9 +121,7 @@ fn a_child_above_the_budget_is_told() {
 #[test]
 fn shared_memory_on_top_of_the_budget_is_told() {
     const NAME: &str = "extend_budget::shared_memory_on_top_of_the_budget_is_told";
-    let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
-    let program = build(place.path(), SHARED, &[]).expect("built");
-    let (line, status) = told(store.path(), &program, "64MiB", "of shared memory");
+    let Some((line, status)) = told(NAME, SHARED, "64MiB", "of shared memory") else { return };
     assert!(line.contains("up to 32 MiB") || line.contains("up to 33 MiB"), "{line}");
     assert!(line.contains("on top of the budget") && line.contains("--backend swap"), "{line}");
     assert!(status.contains("M of shared memory, which is not limited"), "{status}");

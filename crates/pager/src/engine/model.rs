@@ -213,15 +213,12 @@ fn executable_pages_leave_as_others_do() {
     [addresses[0], addresses[3]].iter().for_each(|&page| world.take(&Step::Execute(page)));
     for round in 0..3 {
         for &address in &addresses {
-            world.take(&Step::Touch(0, 0, address, Some(round + 1)));
-            (0..4).for_each(|_| world.take(&Step::Turn));
-            while kernel(|kernel| !kernel.writing.is_empty()) {
-                world.take(&Step::Write(0, true));
+            let mut next = Some(Step::Touch(0, 0, address, Some(round + 1)));
+            while let Some(step) = next {
+                world.take(&step);
                 (0..4).for_each(|_| world.take(&Step::Turn));
-            }
-            while kernel(|kernel| !kernel.reading.is_empty()) {
-                world.take(&Step::Read(0, true));
-                (0..4).for_each(|_| world.take(&Step::Turn));
+                let ends = [Step::Write(0, true), Step::Read(0, true)];
+                next = ends.into_iter().find(|end| world.steps().contains(end));
             }
         }
         let held = kernel(|kernel| kernel.memories[0].standing.len());

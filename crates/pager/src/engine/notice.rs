@@ -11,8 +11,11 @@ use std::fmt;
 /// Losses that are told one by one; the rest is only counted.
 const LOSSES_TOLD: u32 = 16;
 
-/// What is held besides the budget is told from this share of the budget on: a quarter.
-pub const TOLD_FROM: u64 = 4;
+/// Whether so much beside a budget is worth telling: more than a quarter of it.
+#[must_use]
+pub fn is_much_beside(held: u64, budget: u64) -> bool {
+    held > budget / 4
+}
 
 /// One thing to be told. `Display` gives the line, without whose it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

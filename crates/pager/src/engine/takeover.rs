@@ -4,7 +4,7 @@
 //! budget on, all its private anonymous memory is looked for again and again, by whatever call it was made.
 //! What the engine itself lives in is left out.
 
-use super::{Engine, EngineError, Limits, Notice, TICK, TOLD_FROM, notice};
+use super::{Engine, EngineError, Limits, Notice, TICK, is_much_beside, notice};
 use crate::platform::{Instant, largest_child, shared_memory_pages};
 use crate::ranges::without;
 use crate::seal::Seal;
@@ -197,7 +197,8 @@ impl Engine {
     /// Tells when a child holds more than the budget: one that has an engine of its own does not for long.
     fn look_at_children_outside(&mut self, takeover: &mut Takeover) {
         let budget = takeover.budget_pages;
-        let found = largest_child().filter(|&(_, pages)| pages > budget + budget / TOLD_FROM);
+        let found =
+            largest_child().filter(|&(_, pages)| is_much_beside(pages.saturating_sub(budget), budget));
         let again = found.filter(|&(process, _)| takeover.child_above == Some(process));
         takeover.child_above = found.map(|(process, _)| process);
         self.stats.set(Stat::ChildAbove, again.map_or(0, |(_, pages)| pages));
@@ -210,7 +211,7 @@ impl Engine {
     fn look_at_shared_memory(&mut self, budget_pages: u64) {
         let pages = shared_memory_pages().unwrap_or(0);
         self.stats.set(Stat::Shared, pages);
-        if pages > budget_pages / TOLD_FROM {
+        if is_much_beside(pages, budget_pages) {
             self.notices.tell_once(&Notice::SharedAbove { bytes: pages * PAGE });
         }
     }

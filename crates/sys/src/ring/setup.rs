@@ -2,6 +2,7 @@
 
 use super::{Grants, RingError, RingOptions};
 use crate::Errno;
+use crate::proc_stat::own_status;
 use rustix::fd::OwnedFd;
 use rustix::io_uring::{IoringSetupFlags, io_uring_params, io_uring_setup};
 use rustix::process::{Resource, getrlimit};
@@ -96,7 +97,5 @@ fn refusal(errno: Errno) -> RingError {
 }
 
 fn under_seccomp() -> bool {
-    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| {
-        status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2"))
-    })
+    own_status("Seccomp").is_some_and(|mode| mode == "2")
 }

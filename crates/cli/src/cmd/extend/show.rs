@@ -5,7 +5,7 @@ use super::swap_run;
 use super::watch::{Look, Process};
 use anyhow::Result;
 use overdrive_base::time::format_ns;
-use overdrive_pager::engine::TOLD_FROM;
+use overdrive_pager::engine::is_much_beside;
 use overdrive_pager::stats::Stat;
 use overdrive_sys::uffd::PAGE;
 use serde_json::{Value, json};
@@ -197,9 +197,9 @@ fn troubles(now: &Process) -> String {
         let held = short(now.get(Stat::ChildAbove) * PAGE);
         let _ = writeln!(text, "{pid:>7} has a child that holds {held}, and is not limited");
     }
-    if now.get(Stat::Shared) * PAGE > now.get(Stat::BudgetBytes) / TOLD_FROM {
-        let held = short(now.get(Stat::Shared) * PAGE);
-        let _ = writeln!(text, "{pid:>7} has up to {held} of shared memory, which is not limited");
+    let shared = now.get(Stat::Shared) * PAGE;
+    if is_much_beside(shared, now.get(Stat::BudgetBytes)) {
+        let _ = writeln!(text, "{pid:>7} has up to {} of shared memory, which is not limited", short(shared));
     }
     if now.get(Stat::WritesPaced) > 0 {
         let _ = writeln!(text, "{pid:>7} waits, or waited, for its share of --max-writes-per-day");
