@@ -298,7 +298,7 @@ pub struct Engine {
     /// Blocks into which pages were put last, and when.
     fresh: VecDeque<(u32, Instant)>,
     leaving: Option<evict::Leaving>,
-    taken_back: clean::TakenBack,
+    cleaning: clean::Cleaning,
     unmovable: evict::Unmovable,
     /// The store refused a write: the next one is tried then.
     write_again: Option<Instant>,
@@ -379,7 +379,7 @@ impl Engine {
             leaving: None,
             unmovable: evict::Unmovable::default(),
             write_again: None,
-            taken_back: clean::TakenBack::default(),
+            cleaning: clean::Cleaning::default(),
             no_space: false,
             giving_up: message::GivenUp::default(),
             unknown_giving_up: Vec::new(),

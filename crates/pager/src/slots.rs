@@ -1,7 +1,8 @@
 //! Places on the store: a log of segments of [`SEGMENT_SLOTS`] slots, one page each.
 //!
 //! Pages are written in long runs into empty segments; a slot is given up when its page changes. Which
-//! segment to empty when room runs short is decided here, doing it is not.
+//! segment to empty when room runs short is decided here, doing it is not. Which page a slot has is known to
+//! the page alone: stores are larger than what is in them, and soon all their slots were used once.
 
 /// Slots of a segment: a run of 256 KiB.
 pub const SEGMENT_SLOTS: u32 = 64;
@@ -16,11 +17,11 @@ const EMPTY_MOST: u64 = 64;
 /// A place for one page on the store. Slot 0 is never used, so that 0 can mean none.
 pub type Slot = u32;
 
-/// Which slots are taken, and by which page.
+/// Which slots are taken.
 #[derive(Debug)]
 pub struct Slots {
-    /// The page in each slot, plus one; 0 for none.
-    owner: Vec<u32>,
+    /// The slots of each segment that a page has, a bit each.
+    owned: Vec<u64>,
     live: Vec<u8>,
     /// How many children still read each slot: it stays when its owner gives it up.
     holds: Vec<u16>,
@@ -87,7 +88,7 @@ impl Slots {
     #[must_use]
     pub fn new(segments: u32) -> Self {
         Self {
-            owner: vec![0; (segments * SEGMENT_SLOTS) as usize],
+            owned: vec![0; segments as usize],
             live: vec![0; segments as usize],
             holds: vec![0; (segments * SEGMENT_SLOTS) as usize],
             held: vec![0; segments as usize],
@@ -158,10 +159,10 @@ impl Slots {
         }
     }
 
-    /// Hands out slots in a row for `pages` (at most [`Slots::room_for_run`]) and returns the first. The
-    /// segment counts as busy until [`Slots::written`].
-    pub fn take_run(&mut self, pages: &[u32]) -> Option<Slot> {
-        if pages.is_empty() || pages.len() as u32 > self.room_for_run() {
+    /// Hands out `count` slots in a row (at most [`Slots::room_for_run`]) and returns the first. The segment
+    /// counts as busy until [`Slots::written`].
+    pub fn take_run(&mut self, count: u32) -> Option<Slot> {
+        if count == 0 || count > self.room_for_run() {
             return None;
         }
         let (segment, used) = match self.open {
@@ -172,17 +173,13 @@ impl Slots {
                 (segment, 0)
             }
         };
-        let first = segment * SEGMENT_SLOTS + used;
-        for (slot, &page) in (first..).zip(pages) {
-            self.owner[slot as usize] = page + 1;
-        }
-        let count = pages.len() as u32;
+        self.owned[segment as usize] |= u64::MAX >> (SEGMENT_SLOTS - count) << used;
         self.live[segment as usize] += count as u8;
         self.sort(segment);
         self.busy[segment as usize] += 1;
         self.taken += u64::from(count);
         self.open = Some((segment, used + count));
-        Some(first)
+        Some(segment * SEGMENT_SLOTS + used)
     }
 
     /// How often the segment of `slot` was opened to be filled. A slot is written once per opening.
@@ -203,8 +200,8 @@ impl Slots {
         if slot == 0 {
             return;
         }
-        debug_assert!(self.owner[slot as usize] != 0, "slot {slot} is free already");
-        self.owner[slot as usize] = 0;
+        debug_assert!(self.is_owned(slot), "slot {slot} is free already");
+        self.owned[(slot / SEGMENT_SLOTS) as usize] &= !(1 << (slot % SEGMENT_SLOTS));
         if self.holds[slot as usize] == 0 {
             self.vacate(slot);
         }
@@ -238,7 +235,7 @@ impl Slots {
         self.holds[slot as usize] -= 1;
         self.held[(slot / SEGMENT_SLOTS) as usize] -= 1;
         self.sort(slot / SEGMENT_SLOTS);
-        if self.holds[slot as usize] == 0 && self.owner[slot as usize] == 0 {
+        if self.holds[slot as usize] == 0 && !self.is_owned(slot) {
             self.vacate(slot);
         }
     }
@@ -271,17 +268,16 @@ impl Slots {
         }
     }
 
-    /// The page in a slot.
+    /// Whether a page has the slot; else it is free, or children alone read it.
     #[must_use]
-    pub fn owner(&self, slot: Slot) -> Option<u32> {
-        self.owner[slot as usize].checked_sub(1)
+    pub fn is_owned(&self, slot: Slot) -> bool {
+        self.owned[(slot / SEGMENT_SLOTS) as usize] >> (slot % SEGMENT_SLOTS) & 1 == 1
     }
 
-    /// The page of a slot has another number now.
-    pub fn rename(&mut self, slot: Slot, page: u32) {
-        if slot != 0 {
-            self.owner[slot as usize] = page + 1;
-        }
+    /// How many slots of the segment are in use.
+    #[must_use]
+    pub fn live_in(&self, segment: u32) -> u8 {
+        self.live[segment as usize]
     }
 
     /// Segments worth emptying, those that are emptied with the least work first.
@@ -289,12 +285,6 @@ impl Slots {
         let lists = &self.by_live.lists[1..usize::from(WORTH_EMPTYING)];
         let all = lists.iter().flatten().copied();
         all.filter(|&segment| !self.is_open(segment) && self.busy[segment as usize] == 0)
-    }
-
-    /// The slots of a segment.
-    #[must_use]
-    pub fn slots_of(&self, segment: u32) -> std::ops::Range<Slot> {
-        segment * SEGMENT_SLOTS..(segment + 1) * SEGMENT_SLOTS
     }
 }
 
@@ -305,10 +295,10 @@ mod tests {
     #[test]
     fn runs_follow_each_other_and_slots_come_back() {
         let mut slots = Slots::new(3);
-        let first = slots.take_run(&[7; 40]).unwrap();
-        let second = slots.take_run(&[8; 24]).unwrap();
+        let first = slots.take_run(40).unwrap();
+        let second = slots.take_run(24).unwrap();
         assert_eq!((first, second), (64, 104));
-        assert_eq!(slots.owner(70), Some(7));
+        assert!(slots.is_owned(64) && slots.is_owned(127) && !slots.is_owned(128));
         (first..first + 40).for_each(|slot| slots.give_up(slot));
         (second..second + 24).for_each(|slot| slots.give_up(slot));
         assert_eq!(slots.empty_segments(), 1, "the kernel may still be writing there");
@@ -323,7 +313,7 @@ mod tests {
         let mut written = std::collections::BTreeSet::new();
         for round in 0..300 {
             let count = slots.room_for_run().min(1 + round % 64);
-            let run = slots.take_run(&vec![7; count as usize]).unwrap();
+            let run = slots.take_run(count).unwrap();
             assert!((run..run + count).all(|slot| written.insert((slot, slots.opening(slot)))));
             (run..run + count).for_each(|slot| slots.give_up(slot));
             slots.written(run);
@@ -334,15 +324,15 @@ mod tests {
     #[test]
     fn a_store_in_parts_has_what_was_added() {
         let mut slots = Slots::without_room(5);
-        assert_eq!((slots.room_for_run(), slots.take_run(&[1])), (0, None));
+        assert_eq!((slots.room_for_run(), slots.take_run(1)), (0, None));
         slots.add(0..2);
-        let first = slots.take_run(&[1; 64]).unwrap();
+        let first = slots.take_run(64).unwrap();
         assert_eq!((first, slots.room_for_run()), (64, 0), "slot 0 stays unused");
         slots.written(first);
         assert!(!slots.has_room_to_gain(), "no segment is worth emptying");
         slots.add(2..99);
         assert_eq!(slots.empty_segments(), 3);
-        let next = slots.take_run(&[2]).unwrap();
+        let next = slots.take_run(1).unwrap();
         slots.written(next);
         (first..first + 40).for_each(|slot| slots.give_up(slot));
         assert!(slots.has_room_to_gain());
@@ -351,7 +341,7 @@ mod tests {
     #[test]
     fn what_a_child_reads_stays() {
         let mut slots = Slots::new(3);
-        let run = slots.take_run(&[3; 64]).unwrap();
+        let run = slots.take_run(64).unwrap();
         slots.written(run);
         assert!(slots.hold(run) && slots.hold(run));
         assert!(slots.is_held(run) && !slots.is_held(run + 1));
@@ -367,20 +357,20 @@ mod tests {
     fn a_full_store_hands_out_nothing() {
         let mut slots = Slots::new(2);
         assert_eq!(slots.room_for_run(), 64);
-        assert!(slots.take_run(&[1; 64]).is_some());
-        assert_eq!((slots.room_for_run(), slots.take_run(&[1])), (0, None));
+        assert!(slots.take_run(64).is_some());
+        assert_eq!((slots.room_for_run(), slots.take_run(1)), (0, None));
     }
 
     #[test]
     fn the_sparsest_segment_is_emptied_first() {
         let mut slots = Slots::new(4);
-        let runs: Vec<_> = (0..3).map(|page| slots.take_run(&[page; 64]).unwrap()).collect();
+        let runs: Vec<_> = (0..3).map(|_| slots.take_run(64).unwrap()).collect();
         runs.iter().for_each(|&run| slots.written(run));
         assert_eq!(slots.sparse().next(), None, "all full");
         (0..30).for_each(|index| slots.give_up(runs[1] + index));
         (0..10).for_each(|index| slots.give_up(runs[0] + index));
         assert_eq!(slots.sparse().next(), Some(runs[1] / 64));
-        let taken = slots.slots_of(runs[1] / 64).filter_map(|slot| slots.owner(slot));
-        assert_eq!(taken.collect::<Vec<_>>(), [1; 34]);
+        assert_eq!(slots.live_in(runs[1] / 64), 34);
+        assert!(!slots.is_owned(runs[1] + 29) && slots.is_owned(runs[1] + 30));
     }
 }

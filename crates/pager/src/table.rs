@@ -3,6 +3,7 @@
 
 use crate::slots::Slot;
 use crate::space::BLOCK_PAGES;
+use std::ops::Range;
 
 /// Where a page's content is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,8 +108,13 @@ impl Table {
         *self = larger;
     }
 
-    /// Bytes of metadata a page costs.
-    pub const BYTES_A_PAGE: usize = 17;
+    /// Those of these pages that have a slot, with it.
+    pub fn with_slots(&self, pages: Range<u32>) -> impl Iterator<Item = (u32, Slot)> {
+        let end = pages.end.min(self.len());
+        let pages = pages.start.min(end)..end;
+        let slots = &self.slot[pages.start as usize..pages.end as usize];
+        pages.zip(slots).filter(|&(_, &slot)| slot != 0).map(|(page, &slot)| (page, slot))
+    }
 
     /// Where the page is.
     #[must_use]
@@ -208,6 +214,8 @@ mod tests {
         assert_eq!((child.state(3), child.slot(3), child.place(3)), (State::Resident, 0, None));
         assert_eq!((child.state(63), child.slot(63), child.mark(63)), (State::Stored, 64, 7));
         assert_eq!(child.place(63), None);
+        assert_eq!(table.with_slots(4..900).collect::<Vec<_>>(), [(63, 64), (64, 65), (299, 300)]);
+        assert_eq!(table.with_slots(900..901).next(), None);
         table.grow(301);
         assert_eq!((table.len(), table.used(600).collect::<Vec<_>>()), (600, vec![3, 63, 64, 299]));
         assert_eq!((table.place(63), table.slot(63), table.mark(63)), (Some(9), 64, 7));

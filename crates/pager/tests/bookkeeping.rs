@@ -15,7 +15,6 @@ enum Step {
     GiveUp(usize),
     Hold(usize),
     Release(usize),
-    Rename(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -25,14 +24,13 @@ fn step() -> impl Strategy<Value = Step> {
         40 => any::<usize>().prop_map(Step::GiveUp),
         10 => any::<usize>().prop_map(Step::Hold),
         10 => any::<usize>().prop_map(Step::Release),
-        5 => any::<usize>().prop_map(Step::Rename),
     ]
 }
 
-/// What a slot is to its owner and to children.
+/// Who needs a slot: a page, and so many children.
 #[derive(Debug, Default, Clone, Copy)]
 struct Use {
-    page: Option<u32>,
+    owned: bool,
     holds: u32,
 }
 
@@ -47,22 +45,19 @@ proptest! {
         let mut slots = Slots::new(6);
         let mut used: BTreeMap<u32, Use> = BTreeMap::new();
         let mut flying: Vec<(u32, u32)> = Vec::new();
-        let mut page = 0;
         for step in steps {
             match step {
                 Step::Write(count) => {
                     let room = slots.room_for_run();
-                    let pages: Vec<u32> = (page..page + count).collect();
-                    let run = slots.take_run(&pages);
+                    let run = slots.take_run(count);
                     prop_assert_eq!(run.is_some(), count <= room);
                     let Some(first) = run else { continue };
-                    for (slot, &page) in (first..).zip(&pages) {
+                    for slot in first..first + count {
                         prop_assert!(slot != 0);
                         prop_assert!(!flying.iter().any(|&(at, count)| (at..at + count).contains(&slot)));
-                        let before = used.insert(slot, Use { page: Some(page), holds: 0 });
+                        let before = used.insert(slot, Use { owned: true, holds: 0 });
                         prop_assert!(before.is_none());
                     }
-                    page += count;
                     flying.push((first, count));
                 }
                 Step::WriteEnds(index) => {
@@ -72,13 +67,13 @@ proptest! {
                     }
                 }
                 Step::GiveUp(index) => {
-                    if let Some(slot) = pick(&used, index, |one| one.page.is_some()) {
+                    if let Some(slot) = pick(&used, index, |one| one.owned) {
                         slots.give_up(slot);
-                        used.get_mut(&slot).unwrap().page = None;
+                        used.get_mut(&slot).unwrap().owned = false;
                     }
                 }
                 Step::Hold(index) => {
-                    if let Some(slot) = pick(&used, index, |one| one.page.is_some() || one.holds > 0) {
+                    if let Some(slot) = pick(&used, index, |one| one.owned || one.holds > 0) {
                         used.get_mut(&slot).unwrap().holds += u32::from(slots.hold(slot));
                     }
                 }
@@ -88,18 +83,14 @@ proptest! {
                         used.get_mut(&slot).unwrap().holds -= 1;
                     }
                 }
-                Step::Rename(index) => {
-                    if let Some(slot) = pick(&used, index, |one| one.page.is_some()) {
-                        slots.rename(slot, page);
-                        used.get_mut(&slot).unwrap().page = Some(page);
-                        page += 1;
-                    }
-                }
             }
-            used.retain(|_, one| one.page.is_some() || one.holds > 0);
+            used.retain(|_, one| one.owned || one.holds > 0);
             prop_assert_eq!(slots.taken(), used.len() as u64);
-            prop_assert!(used.iter().all(|(&slot, one)| slots.owner(slot) == one.page));
-            let live = |segment: u32| slots.slots_of(segment).filter(|&slot| slots.owner(slot).is_some()).count();
+            prop_assert!((0..6 * SEGMENT_SLOTS).all(|slot| slots.is_owned(slot) == used.get(&slot).is_some_and(|one| one.owned)));
+            let live = |segment: u32| {
+                let within = segment * SEGMENT_SLOTS..(segment + 1) * SEGMENT_SLOTS;
+                within.filter(|&slot| slots.is_owned(slot)).count()
+            };
             let sparse: Vec<u32> = slots.sparse().collect();
             prop_assert!(sparse.windows(2).all(|two| live(two[0]) <= live(two[1])), "not the sparsest first");
             let is_worth = |segment: u32| (1..56).contains(&live(segment));
@@ -114,7 +105,7 @@ proptest! {
         flying.iter().for_each(|&(first, _)| slots.written(first));
         for (&slot, one) in &used {
             (0..one.holds).for_each(|_| slots.release_hold(slot));
-            if one.page.is_some() {
+            if one.owned {
                 slots.give_up(slot);
             }
         }

@@ -1,4 +1,4 @@
-//! Emptying segments of the store of which little is needed, so that runs stay long: what is needed is read,
+//! Cleaning segments of the store of which little is needed, so that runs stay long: what is needed is read,
 //! goes to staging as if it had been evicted just now, and is written elsewhere.
 //!
 //! That is begun while there are still segments to write to, and a little at a time: who waits for a page
@@ -8,7 +8,7 @@
 
 use super::load::opened;
 use super::{Engine, Purpose};
-use crate::slots::{EMPTY_LEAST, SEGMENT_SLOTS};
+use crate::slots::{EMPTY_LEAST, SEGMENT_SLOTS, Slot};
 use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
 use crate::table::{State, mark_of};
@@ -19,19 +19,54 @@ use overdrive_sys::uffd::PAGE;
 const AT_EASE: usize = 8;
 const IN_HASTE: usize = 40;
 const IN_NEED: usize = SEGMENT_SLOTS as usize;
-/// Segments looked at in one go: of some all that is left is on its way already.
-const LOOKED_AT: usize = 8;
-/// Segments of which pages in DRAM give up their slots, in one go; and when all were looked at in vain.
-const TAKEN_BACK_AT_ONCE: u32 = 64;
-const TAKEN_BACK_IN_VAIN: u32 = 1;
+/// Segments emptied in a row: as many as make it worth while to look at all pages for theirs, of which one in
+/// so many is looked at for each.
+const IN_A_ROW: usize = if cfg!(test) { 2 } else { 64 };
+const PAGES_FOR_ONE: usize = 8192;
+/// Pages looked at for that in one go, while enough segments are empty.
+const LOOKED_AT: u32 = if cfg!(test) { 4 } else { 32 << 10 };
+/// Pages looked at in one go for those in DRAM, which give up their slots; and when all were looked at in
+/// vain.
+const TAKEN_BACK_AT_ONCE: u32 = 4096;
+const TAKEN_BACK_IN_VAIN: u32 = 64;
 /// Groups of frames that are left to this: what is read has to go somewhere, or no segment gets empty.
 pub(super) const GROUPS_FOR_CLEANING: u32 = if cfg!(test) { 1 } else { 8 };
+
+/// Segments that are being emptied. What is found of their pages may be out of date when its turn comes.
+#[derive(Debug, Default)]
+pub(super) struct Cleaning {
+    /// The segments, a bit each, and the first page that was not looked at, while their pages are looked for.
+    chosen: Vec<u64>,
+    next: Option<u32>,
+    /// Slots and the pages that they were found to have; the last are the next to be seen to.
+    found: Vec<(Slot, u32)>,
+    taken_back: TakenBack,
+}
+
+impl Cleaning {
+    /// Pages of these segments are looked for from now on.
+    fn begin(&mut self, segments: impl Iterator<Item = u32>) {
+        self.chosen.clear();
+        for segment in segments {
+            let word = segment as usize / 64;
+            if word >= self.chosen.len() {
+                self.chosen.resize(word + 1, 0);
+            }
+            self.chosen[word] |= 1 << (segment % 64);
+            self.next = Some(0);
+        }
+    }
+
+    fn has_chosen(&self, segment: u32) -> bool {
+        self.chosen.get(segment as usize / 64).is_some_and(|word| word >> (segment % 64) & 1 == 1)
+    }
+}
 
 /// Where it was looked for slots of pages in DRAM.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TakenBack {
     next: u32,
-    /// Segments looked at since one was worth emptying.
+    /// Pages looked at since a segment was worth emptying.
     in_vain: u32,
 }
 
@@ -54,17 +89,49 @@ impl Engine {
             ..EMPTY_LEAST => IN_HASTE,
             _ => AT_EASE,
         };
-        let segments: [Option<u32>; LOOKED_AT] = {
-            let mut sparse = self.slots.sparse();
-            std::array::from_fn(|_| sparse.next())
-        };
         let mut reads = self.being_cleaned();
-        for segment in segments.into_iter().flatten() {
-            if reads >= most || !self.has_room_to_clean(reads) {
+        if !self.knows_what_to_empty(is_needed, reads) {
+            return;
+        }
+        while reads < most
+            && self.has_room_to_clean(reads)
+            && let Some(&(slot, page)) = self.cleaning.found.last()
+        {
+            if self.table.slot(page) == slot && !self.empty_slot(page, is_needed, &mut reads) {
                 return;
             }
-            reads += self.empty_segment(segment, most - reads);
+            self.cleaning.found.pop();
         }
+    }
+
+    /// Goes on looking for the pages of segments that are worth emptying. True when some are left to be seen
+    /// to.
+    fn knows_what_to_empty(&mut self, is_needed: bool, reads: usize) -> bool {
+        if !self.cleaning.found.is_empty() && self.cleaning.next.is_none() {
+            return true;
+        }
+        if self.cleaning.next.is_none() {
+            // Of the last ones the rest is on its way.
+            if reads > 0 {
+                return false;
+            }
+            let most = (self.table.len() as usize / PAGES_FOR_ONE).max(IN_A_ROW);
+            self.cleaning.begin(self.slots.sparse().take(most));
+        }
+        let Some(next) = self.cleaning.next else { return false };
+        let end = if is_needed { self.table.len() } else { next.saturating_add(LOOKED_AT) };
+        let mut found = std::mem::take(&mut self.cleaning.found);
+        let of_chosen = |&(_, slot): &(u32, Slot)| self.cleaning.has_chosen(slot / SEGMENT_SLOTS);
+        found.extend(self.table.with_slots(next..end).filter(of_chosen).map(|(page, slot)| (slot, page)));
+        self.cleaning.next = (end < self.table.len()).then_some(end);
+        if self.cleaning.next.is_none() {
+            // Those with the least work come first, segment by segment.
+            found.sort_unstable_by_key(|&(slot, _)| {
+                std::cmp::Reverse((self.slots.live_in(slot / SEGMENT_SLOTS), slot))
+            });
+        }
+        self.cleaning.found = found;
+        self.cleaning.next.is_none()
     }
 
     /// Pages that are read for this, or were and wait in their slots.
@@ -104,53 +171,47 @@ impl Engine {
 
     /// Pages that are in DRAM are about to give up their slots, as nothing else gives room.
     pub(super) fn takes_slots_back(&self) -> bool {
-        let is_over = self.taken_back.in_vain >= self.slots.segments();
+        let is_over = self.cleaning.taken_back.in_vain >= self.table.len();
         !is_over && self.has_nowhere_to_write() && self.slots.sparse().next().is_none()
     }
 
-    /// They do so, segment by segment, until one is worth emptying.
+    /// They do so, some at a time, until a segment is worth emptying.
     fn take_slots_back(&mut self) {
         if self.slots.sparse().next().is_some() {
-            self.taken_back.in_vain = 0;
+            self.cleaning.taken_back.in_vain = 0;
             return;
         }
-        let segments = self.slots.segments();
+        let all = self.table.len();
         let most = if self.takes_slots_back() { TAKEN_BACK_AT_ONCE } else { TAKEN_BACK_IN_VAIN };
-        for _ in 0..most.min(segments) {
-            let segment = self.taken_back.next;
-            self.taken_back.next = (segment + 1) % segments;
-            self.taken_back.in_vain = (self.taken_back.in_vain + 1).min(segments);
-            for slot in self.slots.slots_of(segment) {
-                // What a child reads stays on the store.
-                if let Some(page) = self.slots.owner(slot)
-                    && !self.slots.is_held(slot)
-                    && matches!(self.table.state(page), State::Resident | State::Compressed)
-                {
-                    self.leave_slot(page);
-                }
+        let first = self.cleaning.taken_back.next;
+        let end = first.saturating_add(most).min(all);
+        let pages: Vec<_> = self.table.with_slots(first..end).collect();
+        for (page, slot) in pages {
+            // What a child reads stays on the store.
+            if !self.slots.is_held(slot)
+                && matches!(self.table.state(page), State::Resident | State::Compressed)
+            {
+                self.leave_slot(page);
             }
         }
+        self.cleaning.taken_back.next = if end < all { end } else { 0 };
+        self.cleaning.taken_back.in_vain =
+            (self.cleaning.taken_back.in_vain + end.saturating_sub(first)).min(all);
     }
 
-    /// Sees to the pages that a segment has, reading `most` of them. Returns how many.
-    fn empty_segment(&mut self, segment: u32, most: usize) -> usize {
-        let (mut reads, is_needed) = (0, self.has_nowhere_to_write());
-        for slot in self.slots.slots_of(segment) {
-            let Some(page) = self.slots.owner(slot) else { continue };
-            if is_needed {
-                self.give_back_unused(page);
-            }
-            match self.table.state(page) {
-                State::Resident | State::Compressed => {
-                    self.leave_slot(page);
-                }
-                State::Staged => self.write_once_more(page),
-                State::Stored if reads == most || !(is_needed || self.free_landing.has_spare()) => break,
-                State::Stored => reads += usize::from(self.start_load(page..page + 1, Purpose::Cleaning)),
-                _ => {}
-            }
+    /// Sees to it that a page leaves its slot. False when that has to wait for a place to read it to.
+    fn empty_slot(&mut self, page: u32, is_needed: bool, reads: &mut usize) -> bool {
+        if is_needed {
+            self.give_back_unused(page);
         }
-        reads
+        match self.table.state(page) {
+            State::Resident | State::Compressed => self.leave_slot(page),
+            State::Staged => self.write_once_more(page),
+            State::Stored if !(is_needed || self.free_landing.has_spare()) => return false,
+            State::Stored => *reads += usize::from(self.start_load(page..page + 1, Purpose::Cleaning)),
+            _ => {}
+        }
+        true
     }
 
     /// A page in a frame that the store has as it is: it is written once more.

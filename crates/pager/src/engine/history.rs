@@ -4,6 +4,9 @@
 //! Wants are numbered. A thread that wants pages with rising numbers is on a trail, and will want the next
 //! ones too. A page that was in place the last time has the number of the time before that: so a thread that
 //! does the same again and again is on several trails at once.
+//!
+//! That takes memory for each page. Where hardly any want is on a trail it is given back, and looked again
+//! after a while.
 
 /// Threads that are told apart, and trails of each that are remembered.
 const THREADS: usize = 64;
@@ -16,6 +19,14 @@ const PROOF: u8 = 3;
 const LONG_PROOF: u8 = 12;
 /// Pages on a trail with more wants between them are there by chance.
 const APART: u32 = 32;
+/// Of the wants that may be on a trail, as their page is known, one of so many is to be on one that is
+/// believed. Looked at after this share of the wants that are remembered, and then after more and more of
+/// them, up to so many times as many: who does the same again and again has to come round.
+const BELIEVED_ONE_OF: u64 = 64;
+const FIRST_LOOK: u64 = 8;
+const LATER_LOOKS: u64 = 2;
+/// Else history rests for so many times as many wants as it took.
+const REST: u64 = 4;
 /// What was wanted so few wants ago leads nowhere: memory that is short of room comes and goes.
 const RECENT: u32 = if cfg!(test) { 2 } else { 1024 };
 
@@ -62,13 +73,24 @@ pub(super) struct Followed {
 /// The last wants of all threads, and the trails that these follow.
 #[derive(Debug)]
 pub(super) struct History {
-    /// Pages plus one, a ring.
+    /// Pages plus one, a ring. Empty while history rests, as is the next.
     order: Vec<u32>,
     /// The number of each page's last want.
     last: Vec<u32>,
+    /// How many pages there are.
+    pages: u32,
     /// The number of the next.
     next: u32,
     trails: Box<[[Trail; TRAILS]; THREADS]>,
+    /// Wants since it was looked whether this is worth while, those of a known page, and those on a trail
+    /// that was believed.
+    wants: u64,
+    known: u64,
+    believed: u64,
+    /// Wants of known pages after which that is looked at.
+    look_after: u64,
+    /// Wants until history is kept again.
+    rest: u64,
     /// Pages read ahead on trails and given up, less those that were used.
     pub(super) in_vain: i32,
 }
@@ -77,16 +99,69 @@ impl History {
     /// Of so many pages, none of which was wanted yet. 8 to 12 bytes a page, not touched before they are
     /// needed.
     pub(super) fn new(pages: u32) -> Self {
-        let (order, last) = (vec![0; pages.max(1).next_power_of_two() as usize], vec![0; pages as usize]);
-        Self { order, last, next: 1, trails: Box::new([[Trail::default(); TRAILS]; THREADS]), in_vain: 0 }
+        let mut history = Self {
+            order: Vec::new(),
+            last: Vec::new(),
+            pages,
+            next: 1,
+            trails: Box::new([[Trail::default(); TRAILS]; THREADS]),
+            wants: 0,
+            known: 0,
+            believed: 0,
+            look_after: 0,
+            rest: 0,
+            in_vain: 0,
+        };
+        history.begin();
+        history.look_after = history.remembered().div_ceil(FIRST_LOOK);
+        history
+    }
+
+    /// Nothing is known yet, or not any more.
+    fn begin(&mut self) {
+        self.order = vec![0; self.remembered() as usize];
+        self.last = vec![0; self.pages as usize];
+    }
+
+    /// So many wants, all of them once all pages were wanted.
+    fn remembered(&self) -> u64 {
+        u64::from(self.pages.max(1)).next_power_of_two()
     }
 
     /// Makes room for pages below `pages`. Where there was none, what was known is forgotten: programs grow
     /// first.
     pub(super) fn grow(&mut self, pages: u32) {
-        if pages as usize > self.last.len() {
+        if pages > self.pages {
             *self = Self::new(pages);
         }
+    }
+
+    /// A thread wants a page. The trail that it is believed to be on, if any. `careful`: what was read ahead
+    /// on trails is hardly used.
+    pub(super) fn follow(&mut self, thread: u32, page: u32, careful: bool) -> Option<Followed> {
+        if self.rest > 0 {
+            self.rest -= 1;
+            if self.rest == 0 {
+                self.begin();
+            }
+            return None;
+        }
+        let followed = self.find_trail(thread, page, careful);
+        self.wants += 1;
+        self.believed += u64::from(followed.is_some());
+        if self.known >= self.look_after {
+            self.look_whether_worth_while();
+        }
+        followed.filter(|_| self.rest == 0)
+    }
+
+    fn look_whether_worth_while(&mut self) {
+        if self.believed * BELIEVED_ONE_OF < self.known {
+            (self.order, self.last) = (Vec::new(), Vec::new());
+            self.rest = self.wants * REST;
+        }
+        self.look_after = (self.look_after * 2).min(LATER_LOOKS * self.remembered());
+        (self.wants, self.known, self.believed) = (0, 0, 0);
     }
 
     /// A page is wanted.
@@ -97,15 +172,14 @@ impl History {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// A thread wants a page. The trail that it is believed to be on, if any. `careful`: what was read ahead
-    /// on trails is hardly used.
-    pub(super) fn follow(&mut self, thread: u32, page: u32, careful: bool) -> Option<Followed> {
+    fn find_trail(&mut self, thread: u32, page: u32, careful: bool) -> Option<Followed> {
         let number = self.last[page as usize];
         let leads_on = number != 0 && self.is_known(number) && self.next.wrapping_sub(number) > RECENT;
         self.note(page);
         if !leads_on {
             return None;
         }
+        self.known += 1;
         let (set, now) = (thread as usize % THREADS, self.next);
         let trails = &mut self.trails[set];
         let known = (0..TRAILS).filter(|&index| trails[index].has(thread, number));
@@ -134,7 +208,7 @@ impl History {
 
     /// What was wanted then; none if that is too long ago, or still to come.
     pub(super) fn page(&self, number: u32) -> Option<u32> {
-        self.order[self.slot(number)].checked_sub(1).filter(|_| self.is_known(number))
+        if self.is_known(number) { self.order[self.slot(number)].checked_sub(1) } else { None }
     }
 
     fn is_known(&self, number: u32) -> bool {
@@ -235,6 +309,30 @@ mod tests {
         assert_eq!((history.page(history.next), history.page(u32::MAX)), (None, None));
         history.note(2 * PAGES - 1);
         assert_eq!(history.page(history.next - 1), Some(2 * PAGES - 1));
+    }
+
+    #[test]
+    fn without_trails_it_rests_and_looks_again() {
+        const MANY: u32 = 20 * PAGES;
+        let (mut history, mut rng) = (History::new(MANY), Rng::new(8));
+        let mut at_random = |history: &mut History| history.follow(7, rng.below(MANY.into()) as u32, false);
+        let mut awake = Vec::new();
+        for _ in 0..6 {
+            let wants = (1..).find(|_| at_random(&mut history).is_none() && history.rest > 0).unwrap();
+            assert!(history.order.is_empty() && history.last.is_empty());
+            assert_eq!((history.page(history.next), history.page(history.next - 1)), (None, None));
+            assert_eq!(history.rest, wants * REST);
+            (0..wants * REST).for_each(|_| assert_eq!(at_random(&mut history), None));
+            assert!(history.rest == 0 && !history.order.is_empty());
+            awake.push(wants);
+        }
+        assert!(awake[0] < u64::from(MANY) && awake[..5].is_sorted(), "{awake:?}");
+        assert!(awake[5] < 4 * history.remembered(), "{awake:?}");
+        let pages = order(9);
+        assert!(told(&mut history, 7, &pages, false).iter().flatten().count() < 10);
+        for _ in 0..4 * history.remembered() / u64::from(PAGES) {
+            assert!(told(&mut history, 7, &pages, false).iter().flatten().count() > 900);
+        }
     }
 
     #[test]

@@ -334,7 +334,6 @@ impl Engine {
             let new = region.first + start;
             self.table.set_slot(new, slot);
             self.table.set_mark(new, mark);
-            self.slots.rename(slot, new);
             match state {
                 State::Resident => self.now_resident(new),
                 // What the read brings is for the old number; the page is read again when wanted.

@@ -2,11 +2,12 @@
 
 use super::{Engine, Notice};
 use crate::platform::Instant;
-use crate::slots::{EMPTY_LEAST, SEGMENT_SLOTS};
+use crate::slots::{EMPTY_LEAST, SEGMENT_SLOTS, Slot};
 use crate::stats::Stat;
 use crate::table::State;
 use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
+use std::ops::Range;
 
 /// How long a store that refused a write is left alone.
 const WRITE_AGAIN: std::time::Duration = std::time::Duration::from_millis(20);
@@ -45,17 +46,15 @@ impl Engine {
                 _ => self.staging.settle(frame),
             }
         }
-        let mut pages = [0; SEGMENT_SLOTS as usize];
-        for (page, frame) in pages.iter_mut().zip(&frames) {
-            *page = self.staging.page(*frame).unwrap_or(0);
-        }
-        let Some(slot) = self.slots.take_run(&pages[..frames.len()]) else {
+        let Some(slot) = self.slots.take_run(frames.len() as u32) else {
             self.dirty.extend(frames.iter());
             self.runs[token as usize].frames = frames;
             return Ok(false);
         };
-        for (slot, &page) in (slot..).zip(&pages[..frames.len()]) {
-            self.table.set_slot(page, slot);
+        for (slot, &frame) in (slot..).zip(&frames) {
+            if let Some(page) = self.staging.page(frame) {
+                self.table.set_slot(page, slot);
+            }
         }
         self.hand_over(token, slot, &frames)?;
         if let Some(allowance) = &mut self.allowance {
@@ -94,13 +93,10 @@ impl Engine {
         } else {
             self.stats.add(Stat::StoreErrors, 1);
             self.write_again = Some(Instant::now() + WRITE_AGAIN);
+            self.leave_slots(run.slot..run.slot + run.frames.len() as u32);
         }
         self.no_space = result == -Errno::NOSPC.raw_os_error();
-        for (slot, &frame) in (run.slot..).zip(&run.frames) {
-            // Whoever relies on the slot must not, whatever number its page has by now.
-            if !sound && let Some(owner) = self.slots.owner(slot) {
-                self.leave_slot(owner);
-            }
+        for &frame in &run.frames {
             match self.staging.page(frame) {
                 Some(page) if !sound && self.is_in(page, frame) => self.dirty.push_back(frame),
                 Some(_) => self.staging.settle(frame),
@@ -115,6 +111,13 @@ impl Engine {
     pub(super) fn leave_slot(&mut self, page: u32) {
         let slot = self.table.set_slot(page, 0);
         self.slots.give_up(slot);
+    }
+
+    /// Whoever relies on these slots must not, whatever number its page has by now.
+    fn leave_slots(&mut self, slots: Range<Slot>) {
+        let all = self.table.with_slots(0..self.table.len());
+        let pages: Vec<_> = all.filter(|(_, slot)| slots.contains(slot)).map(|(page, _)| page).collect();
+        pages.into_iter().for_each(|page| self.leave_slot(page));
     }
 
     /// No write is in flight.

@@ -156,7 +156,7 @@ impl World {
     pub(super) fn store(&mut self, address: u64, content: u64) {
         let engine = &mut self.engine;
         let page = engine.space.page(address).expect("an address under the engine");
-        let slot = engine.slots.take_run(&[page]).expect("an empty store");
+        let slot = engine.slots.take_run(1).expect("an empty store");
         engine.slots.written(slot);
         engine.table.set_slot(page, slot);
         engine.table.set_mark(page, mark_of(page_of(content), SEED));
@@ -168,7 +168,7 @@ impl World {
     /// So many slots of the open segment are used up for nothing.
     pub(super) fn use_up(&mut self, slots: u32) {
         for _ in 0..slots {
-            let slot = self.engine.slots.take_run(&[0]).expect("an open segment");
+            let slot = self.engine.slots.take_run(1).expect("an open segment");
             self.engine.slots.give_up(slot);
             self.engine.slots.written(slot);
         }
@@ -207,7 +207,7 @@ impl World {
                 &engine.free_landing,
                 engine.stuck,
                 engine.leaving,
-                engine.taken_back,
+                &engine.cleaning,
                 engine.kept_words.addresses()
             ),
             engine
