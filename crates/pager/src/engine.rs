@@ -9,7 +9,7 @@ use crate::slots::{SEGMENT_SLOTS, Slots};
 use crate::space::{BLOCK_PAGES, Space};
 use crate::staging::Staging;
 use crate::stats::{Stat, Stats};
-use crate::table::{State, Table};
+use crate::table::Table;
 use changes::Followed;
 use landing::{FreeLanding, LANDING_PAGES, NARROW_SLOTS, READS, WIDE_AREA};
 use overdrive_base::size::{MIB, format_size};
@@ -35,6 +35,7 @@ mod clean;
 mod compress;
 mod evict;
 mod fault;
+mod forget;
 mod hints;
 mod history;
 mod landing;
@@ -528,18 +529,6 @@ impl Engine {
             self.look_whether_full();
             self.seal.iter().for_each(Seal::lock_again);
         }
-    }
-
-    /// The page's content is nowhere any more: it is zeroes from now on.
-    fn forget(&mut self, page: u32) {
-        self.leave_slot(page);
-        match self.table.state(page) {
-            State::Resident => self.queues.gone(page / BLOCK_PAGES),
-            State::Empty => {}
-            _ => self.queues.given_up(page),
-        }
-        self.leave_pool(page);
-        self.table.set(page, State::Empty, None);
     }
 }
 

@@ -231,12 +231,14 @@ impl Queues {
         self.place[index] = IN_YOUNG;
     }
 
-    /// A page of the block is resident no longer.
-    pub fn gone(&mut self, block: u32) {
+    /// So many pages of the block are resident no longer.
+    pub fn gone(&mut self, block: u32, pages: u32) {
         let index = block as usize;
-        self.resident -= 1;
-        self.resident_in[index] -= 1;
-        self.young -= u64::from(self.place[index] == IN_YOUNG);
+        self.resident -= u64::from(pages);
+        self.resident_in[index] -= pages as u8;
+        if self.place[index] == IN_YOUNG {
+            self.young -= u64::from(pages);
+        }
         if self.resident_in[index] == 0 {
             self.leave(block);
             self.in_vain[index] = 0.0;
@@ -350,13 +352,13 @@ impl Queues {
         }
     }
 
-    /// A page is given up that may be away: it will not return.
-    pub fn given_up(&mut self, page: u32) {
-        self.count(page / BLOCK_PAGES);
-        let (index, bit) = ((page / BLOCK_PAGES) as usize, 1 << (page % BLOCK_PAGES));
-        self.away -= u64::from(self.away_in[index] & bit != 0);
-        self.away_in[index] &= !bit;
-        self.went_last[index] &= !bit;
+    /// Pages of the block are given up, a bit each, that may be away: they will not return.
+    pub fn given_up(&mut self, block: u32, pages: u64) {
+        self.count(block);
+        let index = block as usize;
+        self.away -= u64::from((self.away_in[index] & pages).count_ones());
+        self.away_in[index] &= !pages;
+        self.went_last[index] &= !pages;
     }
 
     /// Puts a block that could not be evicted behind all others.

@@ -4,6 +4,8 @@
 //! segment to empty when room runs short is decided here, doing it is not. Which page a slot has is known to
 //! the page alone: stores are larger than what is in them, and soon all their slots were used once.
 
+use crate::space::pages_where;
+
 /// Slots of a segment: a run of 256 KiB.
 pub const SEGMENT_SLOTS: u32 = 64;
 
@@ -197,14 +199,22 @@ impl Slots {
 
     /// Gives a slot up; 0 is no slot.
     pub fn give_up(&mut self, slot: Slot) {
-        if slot == 0 {
-            return;
+        if slot != 0 {
+            self.give_up_some(slot / SEGMENT_SLOTS, 1 << (slot % SEGMENT_SLOTS));
         }
-        debug_assert!(self.is_owned(slot), "slot {slot} is free already");
-        self.owned[(slot / SEGMENT_SLOTS) as usize] &= !(1 << (slot % SEGMENT_SLOTS));
-        if self.holds[slot as usize] == 0 {
-            self.vacate(slot);
+    }
+
+    /// Gives slots of a segment up, a bit each.
+    pub fn give_up_some(&mut self, segment: u32, slots: u64) {
+        let owned = &mut self.owned[segment as usize];
+        debug_assert!(*owned & slots == slots, "slots {slots:x} of segment {segment}: it has {owned:x}");
+        *owned &= !slots;
+        let mut vacant = slots;
+        if self.held[segment as usize] > 0 {
+            let first = segment * SEGMENT_SLOTS;
+            vacant &= pages_where(SEGMENT_SLOTS, |slot| !self.is_held(first + slot));
         }
+        self.vacate(segment, vacant.count_ones());
     }
 
     /// One more child reads the slot: false when there are too many of them.
@@ -236,14 +246,16 @@ impl Slots {
         self.held[(slot / SEGMENT_SLOTS) as usize] -= 1;
         self.sort(slot / SEGMENT_SLOTS);
         if self.holds[slot as usize] == 0 && !self.is_owned(slot) {
-            self.vacate(slot);
+            self.vacate(slot / SEGMENT_SLOTS, 1);
         }
     }
 
-    fn vacate(&mut self, slot: Slot) {
-        self.taken -= 1;
-        let segment = slot / SEGMENT_SLOTS;
-        self.live[segment as usize] -= 1;
+    fn vacate(&mut self, segment: u32, slots: u32) {
+        if slots == 0 {
+            return;
+        }
+        self.taken -= u64::from(slots);
+        self.live[segment as usize] -= slots as u8;
         self.sort(segment);
         self.recycle(segment);
     }

@@ -20,6 +20,24 @@ pub(crate) fn pages_where(count: u32, mut is: impl FnMut(u32) -> bool) -> u64 {
     (0..count).filter(|&page| is(page)).fold(0, |pages, page| pages | 1 << page)
 }
 
+/// The numbers of the bits that are set, from the lowest on.
+pub(crate) fn bits_of(mut pages: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let bit = pages.trailing_zeros();
+        pages &= pages.wrapping_sub(1);
+        (bit < u64::BITS).then_some(bit)
+    })
+}
+
+/// The blocks that these pages reach into, and which pages of each are among them, a bit each.
+pub(crate) fn block_by_block(pages: Range<u32>) -> impl Iterator<Item = (u32, u64)> {
+    let blocks = pages.start / BLOCK_PAGES..pages.end.div_ceil(BLOCK_PAGES);
+    blocks.map(move |block| {
+        let first = block * BLOCK_PAGES;
+        (block, pages_where(BLOCK_PAGES, |page| pages.contains(&(first + page))))
+    })
+}
+
 /// A stretch of addresses under the pager, and the number of the page at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Region {
@@ -61,6 +79,12 @@ impl Region {
         let pages = self.pages();
         let start = pages.start.max(wanted.start);
         (self.address_of(start), start..pages.end.min(wanted.end))
+    }
+
+    /// What of a block's pages it has.
+    fn part_of_block(&self, block: &Range<u32>) -> Self {
+        let (start, pages) = self.stretch(block);
+        Self { range: start..start + pages.len() as u64 * PAGE, first: pages.start }
     }
 
     fn address_of(&self, page: u32) -> u64 {
@@ -245,8 +269,10 @@ impl Space {
     }
 
     /// Gives back those of the blocks that nobody reaches into any more: all but perhaps the first and last.
+    /// These may be free already, by who reached into them too.
     fn give_free(&mut self, mut blocks: Range<u32>) {
-        let is_used = |block: u32| self.with_pages_in(pages_of(block)).next().is_some();
+        let is_free = |block: u32| self.is_free(&(block..block + 1));
+        let is_used = |block: u32| self.with_pages_in(pages_of(block)).next().is_some() || is_free(block);
         if is_used(blocks.start) {
             blocks.start += 1;
         }
@@ -294,6 +320,16 @@ impl Space {
 
     /// Gives a range up and returns the pages that were in it, as runs of page numbers.
     pub fn remove(&mut self, range: &Range<u64>) -> Vec<Range<u32>> {
+        let parts = self.cut_out(range);
+        for part in &parts {
+            self.bytes -= part.range.end - part.range.start;
+            self.give_free(part.blocks());
+        }
+        parts.iter().map(Region::pages).collect()
+    }
+
+    /// Takes what is in a range out of its regions. Its numbers are not free by that.
+    fn cut_out(&mut self, range: &Range<u64>) -> Vec<Region> {
         let in_reach = self.at_or_after(range.start).take_while(|region| region.range.start < range.end);
         let cut: Vec<(Region, Region)> =
             in_reach.filter_map(|region| Some((region.clone(), region.part(range)?))).collect();
@@ -304,10 +340,8 @@ impl Space {
                     self.insert(rest);
                 }
             }
-            self.bytes -= part.range.end - part.range.start;
-            self.give_free(part.blocks());
         }
-        cut.into_iter().map(|(_, part)| part.pages()).collect()
+        cut.into_iter().map(|(_, part)| part).collect()
     }
 
     /// The same, page by page: how many pages each is from the start of the range, and its number.
@@ -315,6 +349,31 @@ impl Space {
         let starts: Vec<u32> =
             self.parts(range).map(|part| ((part.range.start - range.start) / PAGE) as u32).collect();
         starts.into_iter().zip(self.remove(range)).flat_map(|(start, pages)| (start..).zip(pages))
+    }
+
+    /// Moves what is in `from`, which has to be under the pager from end to end, to `to`, where nothing is,
+    /// with its numbers. False where these cannot stay, and nothing is done: where its pages would have other
+    /// places in their blocks, or some of a block would stay behind.
+    pub fn relocate(&mut self, from: &Range<u64>, to: u64) -> bool {
+        let parts: Vec<Region> = self.parts(from).collect();
+        let bytes: u64 = parts.iter().map(|part| part.range.end - part.range.start).sum();
+        let leaves = |region: &Region| from.start <= region.range.start && region.range.end <= from.end;
+        let leaves_whole = |block: u32| {
+            let wanted = pages_of(block);
+            let mut there = self.with_pages_in(wanted.clone());
+            there.all(|region| leaves(&region.part_of_block(&wanted)))
+        };
+        let ends = parts.iter().map(Region::blocks).flat_map(|blocks| [blocks.start, blocks.end - 1]);
+        let is_aligned = from.start.abs_diff(to).is_multiple_of(BLOCK_BYTES);
+        if !is_aligned || bytes != from.end - from.start || !ends.into_iter().all(leaves_whole) {
+            return false;
+        }
+        self.cut_out(from);
+        for Region { range, first } in parts {
+            let there = |address: u64| to + (address - from.start);
+            self.insert(Region { range: there(range.start)..there(range.end), first });
+        }
+        true
     }
 
     /// Whether anything in `range` is under the pager.
@@ -416,15 +475,50 @@ mod tests {
         assert_eq!(space.regions().count(), 2);
     }
 
+    #[test]
+    fn what_moves_keeps_its_numbers_where_its_blocks_go_whole() {
+        let far = 1 << 40;
+        let mut space = Space::new(8);
+        space.add(BLOCK_BYTES..4 * BLOCK_BYTES).unwrap();
+        let part = 2 * BLOCK_BYTES..3 * BLOCK_BYTES;
+        assert!(!space.relocate(&part, far + PAGE), "it would lie otherwise in its blocks");
+        assert!(!space.relocate(&(part.start + PAGE..part.end), far + PAGE), "the first page would stay");
+        assert!(!space.relocate(&(part.start..5 * BLOCK_BYTES), far), "not all of it is there");
+        assert!(space.relocate(&part, far));
+        assert_eq!((space.page(part.start), space.page(far), space.address(64)), (None, Some(64), Some(far)));
+        assert_eq!((space.page(BLOCK_BYTES), space.page(3 * BLOCK_BYTES)), (Some(0), Some(128)));
+        assert_eq!((space.bytes() / BLOCK_BYTES, space.regions().count()), (3, 3));
+        // Beside the others again it is one with them.
+        assert!(space.relocate(&(far..far + BLOCK_BYTES), part.start));
+        assert_eq!(space.regions().count(), 1);
+        // What is the end of its memory may end within a block.
+        space.add(far..far + BLOCK_BYTES + 5 * PAGE).unwrap();
+        assert!(space.relocate(&(far..far + BLOCK_BYTES + 5 * PAGE), far + 7 * BLOCK_BYTES));
+    }
+
     proptest! {
         /// Against a plain list of owned addresses: any mix of adding and removing gives each address one
         /// page number, no two the same, and the way back agrees.
         #[test]
-        fn numbers_and_addresses_agree(steps in prop::collection::vec((0u64..300, 1u64..200, any::<bool>()), 1..30)) {
+        fn numbers_and_addresses_agree(steps in prop::collection::vec((0u64..300, 1u64..200, any::<Option<bool>>()), 1..30)) {
             let mut space = Space::new(64);
             let mut owned = std::collections::BTreeSet::new();
             for (start, pages, add) in steps {
                 let range = start * PAGE..(start + pages) * PAGE;
+                let Some(add) = add else {
+                    // To other addresses and, where nothing is, back.
+                    let whole = space.gaps(range.clone()).is_empty();
+                    let (there, before) = (range.start + (1 << 40), space.pages_in(&range));
+                    let moved = space.relocate(&range, there);
+                    prop_assert!(whole || !moved);
+                    if moved {
+                        let away = there..there + (range.end - range.start);
+                        prop_assert!(!space.has_any(&range) && space.pages_in(&away) == before);
+                        prop_assert!(space.relocate(&away, range.start));
+                    }
+                    prop_assert_eq!(space.pages_in(&range), before);
+                    continue;
+                };
                 if add {
                     for gap in space.gaps(range.clone()) {
                         if space.add(gap.clone()).is_some() {

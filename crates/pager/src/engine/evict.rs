@@ -417,7 +417,7 @@ impl Engine {
                 all.pages |= 1 << (page % BLOCK_PAGES);
                 all.unchanged += u32::from(unchanged);
                 if resident {
-                    self.queues.gone(page / BLOCK_PAGES);
+                    self.queues.gone(page / BLOCK_PAGES, 1);
                 }
             } else if (missing & stayed) >> index & 1 == 1 {
                 shared |= 1 << index;

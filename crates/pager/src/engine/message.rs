@@ -4,7 +4,7 @@ use super::changes::{Changes, Followed};
 use super::{Engine, TICK};
 use crate::platform::{Instant, Message, Userfault};
 use crate::ranges::within;
-use crate::space::{BLOCK_PAGES, Space};
+use crate::space::{BLOCK_PAGES, Space, bits_of, block_by_block, pages_where};
 use crate::stats::Stat;
 use crate::table::State;
 use overdrive_sys::Errno;
@@ -81,8 +81,7 @@ impl Followed for Engine {
     fn leave(&mut self, range: &Range<u64>) {
         self.changes.note_known(range);
         if self.space.has_any(range) {
-            self.give_up(range);
-            self.space.remove(range);
+            self.space.remove(range).into_iter().for_each(|pages| self.forget_all(pages));
             self.stats.set(Stat::ManagedBytes, self.space.bytes());
             self.wake_all(range);
         }
@@ -190,7 +189,7 @@ impl Engine {
         let now = Instant::now();
         let is_it = |(range, until): &(Range<u64>, Instant)| range.contains(&address) && now < *until;
         if self.unknown_giving_up.iter().any(is_it) {
-            self.note_giving_up(page, now);
+            self.note_giving_up(page / BLOCK_PAGES, 1 << (page % BLOCK_PAGES), now);
         }
     }
 
@@ -221,29 +220,41 @@ impl Engine {
         for gap in self.space.gaps(range.clone()) {
             self.unknown_giving_up.push((gap, now + GIVING_UP));
         }
-        for page in self.space.pages_in(range).into_iter().flatten() {
-            match self.table.state(page) {
-                State::Empty => {}
-                State::Resident => self.note_giving_up(page, now),
-                State::Loading => {
-                    self.forget(page);
-                    if let Some(address) = self.space.address(page) {
-                        self.wake(address);
+        for (block, pages) in self.space.pages_in(range).into_iter().flat_map(block_by_block) {
+            let first = block * BLOCK_PAGES;
+            let (mut in_place, mut away, mut loading) = (0u64, 0u64, 0u64);
+            for bit in bits_of(pages) {
+                match self.table.state(first + bit) {
+                    State::Empty => {}
+                    State::Resident => in_place |= 1 << bit,
+                    state => {
+                        away |= 1 << bit;
+                        loading |= u64::from(state == State::Loading) << bit;
                     }
                 }
-                _ => self.forget(page),
+            }
+            self.note_giving_up(block, in_place, now);
+            self.forget_some(block, away);
+            for bit in bits_of(loading) {
+                if let Some(address) = self.space.address(first + bit) {
+                    self.wake(address);
+                }
             }
         }
     }
 
-    fn note_giving_up(&mut self, page: u32, now: Instant) {
-        let (block, bit, until) = (page / BLOCK_PAGES, 1 << (page % BLOCK_PAGES), now + GIVING_UP);
+    /// Some pages of a block are, a bit each.
+    fn note_giving_up(&mut self, block: u32, pages: u64, now: Instant) {
+        if pages == 0 {
+            return;
+        }
+        let until = now + GIVING_UP;
         if self.giving_up.blocks.insert(block) {
             let (look, wait) = (now + FIRST_LOOK, FIRST_LOOK);
-            self.giving_up.in_turn.push_back(GivingUp { block, pages: bit, look, wait, until });
+            self.giving_up.in_turn.push_back(GivingUp { block, pages, look, wait, until });
         } else if let Some(given) = self.giving_up.in_turn.iter_mut().rev().find(|given| given.block == block)
         {
-            given.pages |= bit;
+            given.pages |= pages;
             given.until = until;
         }
     }
@@ -283,12 +294,12 @@ impl Engine {
                         continue;
                     }
                     let gone = pages.enumerate().filter(|(index, _)| present >> index & 1 == 0);
-                    for page in gone.map(|(_, page)| page) {
-                        given.pages &= !(1 << (page % BLOCK_PAGES));
-                        if self.table.state(page) == State::Resident {
-                            self.forget(page);
-                        }
-                    }
+                    let gone = gone.fold(0, |gone, (_, page)| gone | 1 << (page % BLOCK_PAGES));
+                    given.pages &= !gone;
+                    let first = given.block * BLOCK_PAGES;
+                    let is_resident = |bit| self.table.state(first + bit) == State::Resident;
+                    let believed = pages_where(BLOCK_PAGES, is_resident);
+                    self.forget_some(given.block, gone & believed);
                 }
                 given.wait *= 2;
                 given.look = now + given.wait;
@@ -302,17 +313,15 @@ impl Engine {
         Ok(())
     }
 
-    fn give_up(&mut self, range: &Range<u64>) {
-        for page in self.space.pages_in(range).into_iter().flatten() {
-            if self.table.state(page) != State::Empty {
-                self.forget(page);
-            }
-        }
-    }
-
-    /// Memory has another address: its pages get other numbers, and everything that names them follows.
+    /// Memory has another address.
     fn moved(&mut self, from: &Range<u64>, to: &Range<u64>) -> Result<(), Errno> {
         self.changes.note_moved(from.clone(), to.clone());
+        // Of gigabytes only this is quick. The kernel puts what is large at multiples of huge pages.
+        if self.space.relocate(from, to.start) { Ok(()) } else { self.renumber(from, to) }
+    }
+
+    /// Its pages get other numbers, and everything that names them follows.
+    fn renumber(&mut self, from: &Range<u64>, to: &Range<u64>) -> Result<(), Errno> {
         let all_known = self.space.pages_in(from).iter().map(ExactSizeIterator::len).sum::<usize>() as u64
             == (to.end - to.start) / PAGE;
         // All is picked up before anything is put down: the new numbers may be the old ones, used again.
@@ -321,8 +330,8 @@ impl Engine {
             let (state, place) = (self.table.state(old), self.table.place(old));
             match state {
                 State::Empty => continue,
-                State::Resident => self.queues.gone(old / BLOCK_PAGES),
-                _ => self.queues.given_up(old),
+                State::Resident => self.queues.gone(old / BLOCK_PAGES, 1),
+                _ => self.queues.given_up(old / BLOCK_PAGES, 1 << (old % BLOCK_PAGES)),
             }
             self.table.set(old, State::Empty, None);
             carried.push((start, state, place, self.table.set_slot(old, 0), self.table.mark(old)));

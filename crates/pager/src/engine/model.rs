@@ -49,6 +49,8 @@ struct Scope {
     free: bool,
     unmap: bool,
     remap: bool,
+    /// Whether what moves comes to lie otherwise in its block, so that its pages get other numbers.
+    shift: bool,
     /// Whether threads tell of what they unmapped or moved some time after they did it, in any order.
     late: bool,
     pin: bool,
@@ -91,6 +93,7 @@ const PLAIN: Scope = Scope {
     free: false,
     unmap: false,
     remap: false,
+    shift: false,
     late: false,
     pin: false,
     execute: false,
@@ -171,12 +174,14 @@ fn every_order_with_memory_given_up_unmapped_and_moved() {
     explore("freed", Scope { free: true, passes: 1, ..PLAIN }, 4_000);
     explore("unmapped", Scope { pages: 1, unmap: true, ..PLAIN }, 4_000);
     explore("moved", Scope { pages: 1, remap: true, failures: 1, ..PLAIN }, 4_000);
+    explore("shifted", Scope { pages: 1, remap: true, shift: true, failures: 1, ..PLAIN }, 4_000);
 }
 
 #[test]
 fn every_order_of_changes_told_late() {
     let scope = Scope { threads: 2, remap: true, late: true, ..PLAIN };
     explore("moved", Scope { pages: 3, ..scope }, 6_000);
+    explore("shifted", Scope { pages: 3, shift: true, ..scope }, 6_000);
     explore("unmapped", Scope { pages: 3, unmap: true, ..scope }, 8_000);
     explore("a child", Scope { pages: 3, children: 1, ..scope }, 4_000);
 }
@@ -194,6 +199,7 @@ fn every_order_with_compressed_pages() {
     explore("one page", Scope { pages: 1, failures: 1, ..scope }, 4_000);
     explore("three pages", Scope { pages: 3, ..scope }, 5_000);
     explore("moved", Scope { remap: true, remove: true, passes: 1, ..scope }, 4_000);
+    explore("shifted", Scope { remap: true, shift: true, remove: true, passes: 1, ..scope }, 4_000);
     explore("a child", Scope { children: 2, ..scope }, 5_000);
 }
 
@@ -625,6 +631,7 @@ fn long_walks() {
             free: rng.below(2) == 0,
             unmap: rng.below(2) == 0,
             remap: rng.below(2) == 0,
+            shift: seed % 5 < 2,
             late: seed % 3 == 1,
             pin: rng.below(3) == 0,
             execute: seed % 4 == 1,

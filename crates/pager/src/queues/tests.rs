@@ -21,7 +21,7 @@ fn first(pages: u32) -> u64 {
 
 fn take_away(queues: &mut Queues, block: u32) {
     let pages = u32::from(queues.resident_in(block));
-    (0..pages).for_each(|_| queues.gone(block));
+    queues.gone(block, pages);
     queues.evicted(block, first(pages), 0, FITS);
 }
 
@@ -68,7 +68,7 @@ fn what_is_said_to_be_cold_goes_first_unless_it_is_used_again() {
         queues.goes_next(block);
     }
     assert_eq!(queues.resident(), 28, "a block that is not there changes nothing");
-    queues.gone(6);
+    queues.gone(6, 1);
     queues.arrived(6 * BLOCK_PAGES);
     assert_eq!((0..7).map(|_| evict(&mut queues)).collect::<Vec<_>>(), [3, 5, 0, 1, 2, 4, 6]);
     assert_eq!((queues.victim(), queues.resident()), (None, 0));
@@ -117,7 +117,7 @@ fn what_returned_late_goes_before_what_returned_soon() {
 /// A block is looked at when it was just evicted as far as `unchanged` of 4 pages, came back, and as many
 /// pages of another went by.
 fn after_a_look(queues: &mut Queues, block: u32, unchanged: u32, written: u32) {
-    (0..4).for_each(|_| queues.gone(block));
+    queues.gone(block, 4);
     queues.evicted(block, first(4), unchanged, FITS);
     arrive(queues, block, 4);
     queues.looked(block, 0, 0, FITS);
@@ -196,8 +196,8 @@ fn what_is_given_up_does_not_count_as_away() {
     fill(&mut queues, 0..2);
     take_away(&mut queues, 0);
     take_away(&mut queues, 1);
-    (0..4).for_each(|page| queues.given_up(page));
-    queues.given_up(0);
+    queues.given_up(0, 0b1111);
+    queues.given_up(0, 1);
     assert_eq!((queues.away, queues.away_in[0], queues.away_in[1]), (4, 0, 0b1111));
     fill(&mut queues, 0..2);
     assert_eq!((queues.returned[0], queues.returned[1]), (0.0, 4.0));
@@ -232,7 +232,7 @@ fn found_alike(hot_blocks: bool) -> bool {
             // Who has just come stays.
             let kept = if victim as usize == block { bit } else { 0 };
             let went = std::mem::replace(&mut resident[victim as usize], kept) & !kept;
-            (0..went.count_ones()).for_each(|_| queues.gone(victim));
+            queues.gone(victim, went.count_ones());
             queues.evicted(victim, went, 0, FITS);
             if went == 0 {
                 queues.again_later(victim);
@@ -310,14 +310,14 @@ proptest! {
                             let left = resident[victim as usize];
                             resident[victim as usize] &= left - 1;
                             went |= left ^ resident[victim as usize];
-                            queues.gone(victim);
+                            queues.gone(victim, 1);
                         }
                         queues.evicted(victim, went, moved / 2, fits);
                     }
                 }
                 3 if queues.resident_in(block) > 0 => {
                     resident[block as usize] &= resident[block as usize] - 1;
-                    queues.gone(block);
+                    queues.gone(block, 1);
                 }
                 4 => queues.again_later(block),
                 5 => queues.goes_next(block),
@@ -330,7 +330,7 @@ proptest! {
                 _ => {
                     let page = count % BLOCK_PAGES;
                     if resident[block as usize] >> page & 1 == 0 {
-                        queues.given_up(block * BLOCK_PAGES + page);
+                        queues.given_up(block, 1 << page);
                     }
                 }
             }

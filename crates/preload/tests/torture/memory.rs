@@ -163,10 +163,22 @@ impl Area {
     }
 
     /// Moves to other addresses, onto a mapping that is there, and grows by a page: what does not grow may be moved
-    /// in part where the pager has just taken over another part.
+    /// in part where the pager has just taken over another part. Every second area comes to lie as before in its
+    /// 256 KiB, so that the pager can leave its pages their numbers.
     pub(crate) fn relocate(&mut self) {
+        const BLOCK: usize = 64 * PAGE;
         let (old, new) = (self.len() * PAGE, (self.len() + 1) * PAGE);
-        let target = map(self.len() + 1, libc::PROT_READ | libc::PROT_WRITE);
+        let mut target = map(self.len() + 1 + BLOCK / PAGE, libc::PROT_READ | libc::PROT_WRITE);
+        let lies_alike = (self.base as usize).wrapping_sub(target as usize) % BLOCK;
+        let before = if self.len().is_multiple_of(2) { lies_alike } else { PAGE };
+        // SAFETY: the ends of the new mapping, which nobody knows of. The addresses are whole pages.
+        unsafe {
+            if before > 0 {
+                libc::munmap(target.cast(), before);
+            }
+            target = target.byte_add(before);
+            libc::munmap(target.byte_add(new).cast(), BLOCK - before);
+        }
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         // SAFETY: the target is a mapping of that size that nobody knows of.
         let base = unsafe { libc::mremap(self.base.cast(), old, new, flags, target) };

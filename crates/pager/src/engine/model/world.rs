@@ -369,7 +369,12 @@ impl World {
                     continue;
                 }
                 let target = (0..6).map(|block| BASE + block * BLOCK_BYTES).find(|&to| free(to));
-                steps.extend(target.map(|to| Step::Remap(number, thread, from, to + from - block)));
+                let offset = match from - block {
+                    0 if self.scope.shift => PAGE,
+                    offset if self.scope.shift => offset - PAGE,
+                    offset => offset,
+                };
+                steps.extend(target.map(|to| Step::Remap(number, thread, from, to + offset)));
             }
         }
         if number == 0 && self.scope.unmap {
