@@ -19,12 +19,13 @@ use overdrive_sys::uffd::PAGE;
 const AT_EASE: usize = 8;
 const IN_HASTE: usize = 40;
 const IN_NEED: usize = SEGMENT_SLOTS as usize;
-/// Segments emptied in a row: as many as make it worth while to look at all pages for theirs, of which one in
-/// so many is looked at for each.
+/// Segments emptied in a row, as all pages are looked at to find theirs: so many, or one for so many pages.
 const IN_A_ROW: usize = if cfg!(test) { 2 } else { 64 };
-const PAGES_FOR_ONE: usize = 8192;
+const PAGES_FOR_ONE: usize = 64 << 10;
 /// Pages looked at for that in one go, while enough segments are empty.
 const LOOKED_AT: u32 = if cfg!(test) { 4 } else { 32 << 10 };
+/// Of what was found so many pages are seen to in one go then: of most there may be nothing to read.
+const SEEN_TO: usize = if cfg!(test) { 2 } else { 512 };
 /// Pages looked at in one go for those in DRAM, which give up their slots; and when all were looked at in
 /// vain.
 const TAKEN_BACK_AT_ONCE: u32 = 4096;
@@ -93,10 +94,12 @@ impl Engine {
         if !self.knows_what_to_empty(is_needed, reads) {
             return;
         }
-        while reads < most
-            && self.has_room_to_clean(reads)
-            && let Some(&(slot, page)) = self.cleaning.found.last()
-        {
+        let seen_to = if is_needed { self.cleaning.found.len() } else { SEEN_TO };
+        for _ in 0..seen_to {
+            let Some(&(slot, page)) = self.cleaning.found.last() else { return };
+            if reads >= most || !self.has_room_to_clean(reads) {
+                return;
+            }
             if self.table.slot(page) == slot && !self.empty_slot(page, is_needed, &mut reads) {
                 return;
             }
