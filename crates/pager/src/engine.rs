@@ -230,6 +230,8 @@ struct Load {
     pages: Range<u32>,
     /// Somebody waits for it.
     wanted: bool,
+    /// And that for this very page, so that there is no guard where it goes.
+    asked: bool,
     purpose: Purpose,
     landed: bool,
     /// How often it was read in vain.

@@ -358,6 +358,7 @@ impl Engine {
         self.loads[landing as usize] = Some(Load {
             pages: page..page + 1,
             wanted: true,
+            asked: true,
             purpose: Purpose::Demand,
             landed: false,
             tries: 0,

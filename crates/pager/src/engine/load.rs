@@ -26,6 +26,10 @@ pub(super) const READ_AGAIN: u8 = 3;
 impl Engine {
     /// Somebody waits for this page, which is on the store or being read.
     pub(super) fn want(&mut self, page: u32) {
+        self.want_if_asked(page, true);
+    }
+
+    fn want_if_asked(&mut self, page: u32, asked: bool) {
         match self.table.state(page) {
             State::Stored => {
                 if self.has_to_wait(1) {
@@ -40,6 +44,7 @@ impl Engine {
                 let Some(load) = &mut self.loads[slot as usize] else { return };
                 let (first, landed) = (!load.wanted, load.landed);
                 let (pages, purpose) = (load.pages.len() as u64, load.purpose);
+                load.asked |= asked && pages == 1;
                 if first {
                     load.wanted = true;
                     load.started = Instant::now();
@@ -56,7 +61,8 @@ impl Engine {
     }
 
     /// Pages that found no slot or no memory before, in the order in which they came. Also those that wait to
-    /// be filled with zeroes.
+    /// be filled with zeroes. Among them are others that were read with one that was wanted: perhaps nobody
+    /// has asked for them, and there is a guard where they were.
     pub(super) fn start_waiting(&mut self) {
         for _ in 0..self.waiting.len() {
             if self.has_to_wait(1) {
@@ -69,13 +75,15 @@ impl Engine {
                         self.waiting.push_front(page);
                         return;
                     }
+                    let load = self.table.place(page).and_then(|slot| self.loads[slot as usize].as_mut());
+                    load.into_iter().for_each(|load| load.asked = false);
                 }
-                State::Loading => self.want(page),
-                _ => {
-                    if let Some(address) = self.space.address(page) {
-                        self.fault_again(address, true);
-                    }
-                }
+                State::Loading => self.want_if_asked(page, false),
+                _ => match self.space.address(page) {
+                    Some(address) if self.page_map.marked(address, 1) == Ok(1) => self.wake(address),
+                    Some(address) => self.fault_again(address, true),
+                    None => {}
+                },
             }
         }
     }
@@ -100,6 +108,7 @@ impl Engine {
         self.loads[slot as usize] = Some(Load {
             pages,
             wanted,
+            asked: wanted,
             purpose,
             landed: false,
             tries: 0,
@@ -262,7 +271,7 @@ impl Engine {
             self.walked.note(load.pages.start / BLOCK_PAGES);
             self.walked.note((load.pages.end - 1) / BLOCK_PAGES);
         }
-        let asked = load.wanted && !is_wide(slot);
+        let asked = load.asked && !is_wide(slot);
         let (mut run, mut lost) = (load.pages.start..load.pages.start, Vec::new());
         for page in load.pages.clone() {
             let still = self.table.state(page) == State::Loading && self.table.place(page) == Some(slot);
