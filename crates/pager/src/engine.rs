@@ -1,6 +1,7 @@
 //! The thread that serves a program's page faults: reads messages, performs what the bookkeeping decides.
 
 use crate::allowance::Allowance;
+use crate::numbers::Numbers;
 use crate::platform::{Done, Frames, Instant, Mappings, PageIo, PageMap, Userfault, UserfaultError};
 use crate::pool::{Compress, Pool};
 use crate::queues::Queues;
@@ -288,7 +289,8 @@ pub struct Engine {
     runs: Vec<Run>,
     free_runs: Vec<u32>,
     walks: walks::Walks,
-    walked: walks::Walked,
+    /// Blocks that came, in part, ahead of a walk.
+    walked: Numbers,
     history: history::History,
     idle: Option<rest::Idle>,
     changes: changes::Changes,
@@ -368,7 +370,7 @@ impl Engine {
             runs: (0..WRITES).map(|_| Run::default()).collect(),
             free_runs: (0..WRITES).collect(),
             walks: walks::Walks::none(),
-            walked: walks::Walked::default(),
+            walked: Numbers::default(),
             history: history::History::new(FIRST_BLOCKS * BLOCK_PAGES),
             idle: None,
             changes: changes::Changes::default(),

@@ -16,6 +16,7 @@
 mod allowance;
 mod chance;
 pub mod engine;
+mod numbers;
 mod platform;
 pub mod pool;
 pub mod queues;

@@ -132,12 +132,6 @@ impl Slots {
         self.taken
     }
 
-    /// Segments, those that may not be used yet among them.
-    #[must_use]
-    pub fn segments(&self) -> u32 {
-        self.live.len() as u32
-    }
-
     /// Empty segments.
     #[must_use]
     pub fn empty_segments(&self) -> usize {

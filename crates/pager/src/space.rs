@@ -81,12 +81,6 @@ impl Region {
         (self.address_of(start), start..pages.end.min(wanted.end))
     }
 
-    /// What of a block's pages it has.
-    fn part_of_block(&self, block: &Range<u32>) -> Self {
-        let (start, pages) = self.stretch(block);
-        Self { range: start..start + pages.len() as u64 * PAGE, first: pages.start }
-    }
-
     fn address_of(&self, page: u32) -> u64 {
         self.range.start + u64::from(page - self.first) * PAGE
     }
@@ -272,11 +266,11 @@ impl Space {
     /// These may be free already, by who reached into them too.
     fn give_free(&mut self, mut blocks: Range<u32>) {
         let is_free = |block: u32| self.is_free(&(block..block + 1));
-        let is_used = |block: u32| self.with_pages_in(pages_of(block)).next().is_some() || is_free(block);
-        if is_used(blocks.start) {
+        let stays = |block: u32| self.with_pages_in(pages_of(block)).next().is_some() || is_free(block);
+        if stays(blocks.start) {
             blocks.start += 1;
         }
-        if !blocks.is_empty() && is_used(blocks.end - 1) {
+        if !blocks.is_empty() && stays(blocks.end - 1) {
             blocks.end -= 1;
         }
         if blocks.is_empty() {
@@ -357,12 +351,10 @@ impl Space {
     pub fn relocate(&mut self, from: &Range<u64>, to: u64) -> bool {
         let parts: Vec<Region> = self.parts(from).collect();
         let bytes: u64 = parts.iter().map(|part| part.range.end - part.range.start).sum();
-        let leaves = |region: &Region| from.start <= region.range.start && region.range.end <= from.end;
-        let leaves_whole = |block: u32| {
-            let wanted = pages_of(block);
-            let mut there = self.with_pages_in(wanted.clone());
-            there.all(|region| leaves(&region.part_of_block(&wanted)))
+        let leaves = |(start, pages): (u64, Range<u32>)| {
+            from.start <= start && start + pages.len() as u64 * PAGE <= from.end
         };
+        let leaves_whole = |block: u32| self.stretches(block).into_iter().all(leaves);
         let ends = parts.iter().map(Region::blocks).flat_map(|blocks| [blocks.start, blocks.end - 1]);
         let is_aligned = from.start.abs_diff(to).is_multiple_of(BLOCK_BYTES);
         if !is_aligned || bytes != from.end - from.start || !ends.into_iter().all(leaves_whole) {

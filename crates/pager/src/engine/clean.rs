@@ -1,4 +1,4 @@
-//! Cleaning segments of the store of which little is needed, so that runs stay long: what is needed is read,
+//! Emptying segments of the store of which little is needed, so that runs stay long: what is needed is read,
 //! goes to staging as if it had been evicted just now, and is written elsewhere.
 //!
 //! That is begun while there are still segments to write to, and a little at a time: who waits for a page
@@ -8,12 +8,14 @@
 
 use super::load::opened;
 use super::{Engine, Purpose};
+use crate::numbers::Numbers;
 use crate::slots::{EMPTY_LEAST, SEGMENT_SLOTS, Slot};
 use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
 use crate::table::{State, mark_of};
 use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
+use std::cmp::Reverse;
 
 /// Pages read for this at a time, while enough segments are empty, when few are and when none is.
 const AT_EASE: usize = 8;
@@ -36,31 +38,12 @@ pub(super) const GROUPS_FOR_CLEANING: u32 = if cfg!(test) { 1 } else { 8 };
 /// Segments that are being emptied. What is found of their pages may be out of date when its turn comes.
 #[derive(Debug, Default)]
 pub(super) struct Cleaning {
-    /// The segments, a bit each, and the first page that was not looked at, while their pages are looked for.
-    chosen: Vec<u64>,
+    /// The segments, and the first page that was not looked at while their pages are looked for.
+    chosen: Numbers,
     next: Option<u32>,
     /// Slots and the pages that they were found to have; the last are the next to be seen to.
     found: Vec<(Slot, u32)>,
     taken_back: TakenBack,
-}
-
-impl Cleaning {
-    /// Pages of these segments are looked for from now on.
-    fn begin(&mut self, segments: impl Iterator<Item = u32>) {
-        self.chosen.clear();
-        for segment in segments {
-            let word = segment as usize / 64;
-            if word >= self.chosen.len() {
-                self.chosen.resize(word + 1, 0);
-            }
-            self.chosen[word] |= 1 << (segment % 64);
-            self.next = Some(0);
-        }
-    }
-
-    fn has_chosen(&self, segment: u32) -> bool {
-        self.chosen.get(segment as usize / 64).is_some_and(|word| word >> (segment % 64) & 1 == 1)
-    }
 }
 
 /// Where it was looked for slots of pages in DRAM.
@@ -110,31 +93,37 @@ impl Engine {
     /// Goes on looking for the pages of segments that are worth emptying. True when some are left to be seen
     /// to.
     fn knows_what_to_empty(&mut self, is_needed: bool, reads: usize) -> bool {
-        if !self.cleaning.found.is_empty() && self.cleaning.next.is_none() {
-            return true;
-        }
         if self.cleaning.next.is_none() {
+            if !self.cleaning.found.is_empty() {
+                return true;
+            }
             // Of the last ones the rest is on its way.
-            if reads > 0 {
+            if reads > 0 || !self.choose_segments() {
                 return false;
             }
-            let most = (self.table.len() as usize / PAGES_FOR_ONE).max(IN_A_ROW);
-            self.cleaning.begin(self.slots.sparse().take(most));
         }
-        let Some(next) = self.cleaning.next else { return false };
+        let next = self.cleaning.next.take().unwrap_or(0);
         let end = if is_needed { self.table.len() } else { next.saturating_add(LOOKED_AT) };
-        let mut found = std::mem::take(&mut self.cleaning.found);
-        let of_chosen = |&(_, slot): &(u32, Slot)| self.cleaning.has_chosen(slot / SEGMENT_SLOTS);
-        found.extend(self.table.with_slots(next..end).filter(of_chosen).map(|(page, slot)| (slot, page)));
-        self.cleaning.next = (end < self.table.len()).then_some(end);
-        if self.cleaning.next.is_none() {
-            // Those with the least work come first, segment by segment.
-            found.sort_unstable_by_key(|&(slot, _)| {
-                std::cmp::Reverse((self.slots.live_in(slot / SEGMENT_SLOTS), slot))
-            });
+        let Cleaning { chosen, found, next: rest, .. } = &mut self.cleaning;
+        let all = self.table.with_slots(next..end).map(|(page, slot)| (slot, page));
+        found.extend(all.filter(|(slot, _)| chosen.has(slot / SEGMENT_SLOTS)));
+        if end < self.table.len() {
+            *rest = Some(end);
+            return false;
         }
-        self.cleaning.found = found;
-        self.cleaning.next.is_none()
+        // Those with the least work come first, segment by segment.
+        found.sort_unstable_by_key(|&(slot, _)| Reverse((self.slots.live_in(slot / SEGMENT_SLOTS), slot)));
+        true
+    }
+
+    /// Those that are worth emptying most. False when none is.
+    fn choose_segments(&mut self) -> bool {
+        let most = (self.table.len() as usize / PAGES_FOR_ONE).max(IN_A_ROW);
+        let mut segments = self.slots.sparse().take(most).peekable();
+        let some = segments.peek().is_some();
+        self.cleaning.chosen.clear_all();
+        segments.for_each(|segment| self.cleaning.chosen.note(segment));
+        some
     }
 
     /// Pages that are read for this, or were and wait in their slots.
@@ -197,9 +186,9 @@ impl Engine {
                 self.leave_slot(page);
             }
         }
-        self.cleaning.taken_back.next = if end < all { end } else { 0 };
-        self.cleaning.taken_back.in_vain =
-            (self.cleaning.taken_back.in_vain + end.saturating_sub(first)).min(all);
+        let taken_back = &mut self.cleaning.taken_back;
+        taken_back.next = if end < all { end } else { 0 };
+        taken_back.in_vain = (taken_back.in_vain + end.saturating_sub(first)).min(all);
     }
 
     /// Sees to it that a page leaves its slot. False when that has to wait for a place to read it to.

@@ -174,7 +174,7 @@ impl Engine {
             let count = (pages - first).min(BLOCK_PAGES);
             let address = range.start + u64::from(first) * PAGE;
             let present = self.page_map.present(address, count as usize).unwrap_or(0);
-            for index in (0..count).filter(|index| present >> index & 1 == 1) {
+            for index in bits_of(present) {
                 let page = first_page + first + index;
                 if self.table.state(page) == State::Empty {
                     self.now_resident(page);

@@ -176,31 +176,6 @@ impl Walks {
     }
 }
 
-/// Blocks that came, in part, ahead of a walk.
-#[derive(Debug, Default)]
-pub(super) struct Walked(Vec<u64>);
-
-impl Walked {
-    pub(super) fn note(&mut self, block: u32) {
-        let word = block as usize / 64;
-        if word >= self.0.len() {
-            self.0.resize(word + 1, 0);
-        }
-        self.0[word] |= 1 << (block % 64);
-    }
-
-    pub(super) fn has(&self, block: u32) -> bool {
-        self.0.get(block as usize / 64).is_some_and(|word| word >> (block % 64) & 1 == 1)
-    }
-
-    /// What comes next tells anew.
-    pub(super) fn clear(&mut self, block: u32) {
-        if let Some(word) = self.0.get_mut(block as usize / 64) {
-            *word &= !(1 << (block % 64));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,16 +255,6 @@ mod tests {
         let mut walks = Walks::none();
         let told: Vec<_> = (0..10).map(|page| walks.note(7, page, true).is_some()).collect();
         assert_eq!(told.iter().position(|&told| told), Some(LONG_PROOF as usize));
-    }
-
-    #[test]
-    fn blocks_are_noted_and_forgotten() {
-        let mut walked = Walked::default();
-        (60..70).for_each(|block| walked.note(block));
-        walked.clear(64);
-        walked.clear(7000);
-        let noted: Vec<u32> = (0..7000).filter(|&block| walked.has(block)).collect();
-        assert_eq!(noted, [60, 61, 62, 63, 65, 66, 67, 68, 69]);
     }
 
     #[test]
