@@ -282,6 +282,8 @@ pub struct Engine {
     waiting: VecDeque<u32>,
     /// Faults to look at again: the kernel wanted an event to be read first, or the address is not known yet.
     parked: Vec<(u64, bool)>,
+    /// These wait for a thread that changes memory to tell of it.
+    untold: bool,
     /// Frames whose page is to be compressed when their turn comes to go, oldest first.
     soft: VecDeque<u32>,
     /// Frames whose page must be written, oldest first.
@@ -300,6 +302,7 @@ pub struct Engine {
     kept_words: threads::KeptWords,
     hints: Option<Arc<Hints>>,
     children: Vec<child::Child>,
+    gone: Vec<child::Gone>,
     /// Blocks into which pages were put last, and when.
     fresh: VecDeque<(u32, Instant)>,
     leaving: Option<evict::Leaving>,
@@ -365,6 +368,7 @@ impl Engine {
             landed: VecDeque::new(),
             waiting: VecDeque::new(),
             parked: Vec::new(),
+            untold: false,
             soft: VecDeque::new(),
             dirty: VecDeque::new(),
             runs: (0..WRITES).map(|_| Run::default()).collect(),
@@ -380,6 +384,7 @@ impl Engine {
             kept_words: threads::KeptWords::none(),
             hints: None,
             children: Vec::new(),
+            gone: Vec::new(),
             fresh: VecDeque::with_capacity(evict::FRESH_BLOCKS),
             leaving: None,
             unmovable: evict::Unmovable::default(),
@@ -438,7 +443,7 @@ impl Engine {
         // Before new faults, or who waits could do so for ever beside threads that are served and come again.
         self.start_waiting();
         let mut busy = self.read_messages()?;
-        self.serve_children()?;
+        busy |= self.serve_children()?;
         self.retry_parked();
         self.look_around();
         self.open_landing();
@@ -456,7 +461,7 @@ impl Engine {
         if is_short || (!busy && others_had_their_turn) {
             busy |= self.make_room(is_short)? || self.look_for_accesses();
         }
-        busy |= !self.parked.is_empty();
+        busy |= !self.parked.is_empty() && !self.untold;
         if busy {
             self.end_rest(began);
         } else {

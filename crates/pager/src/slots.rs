@@ -4,7 +4,7 @@
 //! segment to empty when room runs short is decided here, doing it is not. Which page a slot has is known to
 //! the page alone: stores are larger than what is in them, and soon all their slots were used once.
 
-use crate::space::pages_where;
+use crate::space::{bits_of, pages_where};
 
 /// Slots of a segment: a run of 256 KiB.
 pub const SEGMENT_SLOTS: u32 = 64;
@@ -18,6 +18,49 @@ const EMPTY_MOST: u64 = 64;
 
 /// A place for one page on the store. Slot 0 is never used, so that 0 can mean none.
 pub type Slot = u32;
+
+/// Slots of one segment, a bit each: what is done to many at once is done segment by segment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bunch {
+    segment: u32,
+    slots: u64,
+}
+
+impl Bunch {
+    /// Takes a slot in; 0 is no slot. Where it is of another segment than those before, these are left to the
+    /// caller.
+    #[must_use]
+    pub fn take_in(&mut self, slot: Slot) -> Option<Self> {
+        if slot == 0 {
+            return None;
+        }
+        let (segment, one) = (slot / SEGMENT_SLOTS, 1 << (slot % SEGMENT_SLOTS));
+        if segment == self.segment {
+            self.slots |= one;
+            return None;
+        }
+        let before = std::mem::replace(self, Self { segment, slots: one });
+        (!before.is_empty()).then_some(before)
+    }
+
+    /// Whether no slot is in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots == 0
+    }
+
+    /// Whether this slot is in it.
+    #[must_use]
+    pub fn has(&self, slot: Slot) -> bool {
+        slot / SEGMENT_SLOTS == self.segment && self.slots >> (slot % SEGMENT_SLOTS) & 1 == 1
+    }
+}
+
+impl From<Slot> for Bunch {
+    fn from(slot: Slot) -> Self {
+        Self { segment: slot / SEGMENT_SLOTS, slots: 1 << (slot % SEGMENT_SLOTS) }
+    }
+}
 
 /// Which slots are taken.
 #[derive(Debug)]
@@ -194,12 +237,15 @@ impl Slots {
     /// Gives a slot up; 0 is no slot.
     pub fn give_up(&mut self, slot: Slot) {
         if slot != 0 {
-            self.give_up_some(slot / SEGMENT_SLOTS, 1 << (slot % SEGMENT_SLOTS));
+            self.give_up_some(slot.into());
         }
     }
 
-    /// Gives slots of a segment up, a bit each.
-    pub fn give_up_some(&mut self, segment: u32, slots: u64) {
+    /// Gives slots up.
+    pub fn give_up_some(&mut self, Bunch { segment, slots }: Bunch) {
+        if slots == 0 {
+            return;
+        }
         let owned = &mut self.owned[segment as usize];
         debug_assert!(*owned & slots == slots, "slots {slots:x} of segment {segment}: it has {owned:x}");
         *owned &= !slots;
@@ -213,13 +259,31 @@ impl Slots {
 
     /// One more child reads the slot: false when there are too many of them.
     pub fn hold(&mut self, slot: Slot) -> bool {
-        if self.holds[slot as usize] == self.most_holds {
-            return false;
+        self.hold_some(slot.into()).is_empty()
+    }
+
+    /// One more child reads these slots: all but those it returns, which too many read already.
+    #[must_use]
+    pub fn hold_some(&mut self, bunch: Bunch) -> Bunch {
+        let Bunch { segment, slots } = bunch;
+        let (most, mut refused) = (self.most_holds, 0);
+        let holds = self.holds_of(segment);
+        for slot in bits_of(slots) {
+            let holds = &mut holds[slot as usize];
+            refused |= u64::from(*holds == most) << slot;
+            *holds += u16::from(*holds < most);
         }
-        self.holds[slot as usize] += 1;
-        self.held[(slot / SEGMENT_SLOTS) as usize] += 1;
-        self.sort(slot / SEGMENT_SLOTS);
-        true
+        let held = &mut self.held[segment as usize];
+        let was_read = std::mem::replace(held, *held + (slots & !refused).count_ones()) > 0;
+        if !was_read {
+            self.sort(segment);
+        }
+        Bunch { segment, slots: refused }
+    }
+
+    fn holds_of(&mut self, segment: u32) -> &mut [u16] {
+        let first = (segment * SEGMENT_SLOTS) as usize;
+        &mut self.holds[first..first + SEGMENT_SLOTS as usize]
     }
 
     /// From now on so many children at most may read one slot.
@@ -236,12 +300,24 @@ impl Slots {
 
     /// A child reads the slot no longer.
     pub fn release_hold(&mut self, slot: Slot) {
-        self.holds[slot as usize] -= 1;
-        self.held[(slot / SEGMENT_SLOTS) as usize] -= 1;
-        self.sort(slot / SEGMENT_SLOTS);
-        if self.holds[slot as usize] == 0 && !self.is_owned(slot) {
-            self.vacate(slot / SEGMENT_SLOTS, 1);
+        self.release_some(slot.into());
+    }
+
+    /// A child reads these slots no longer.
+    pub fn release_some(&mut self, bunch: Bunch) {
+        let Bunch { segment, slots } = bunch;
+        let mut unread = 0;
+        let holds = self.holds_of(segment);
+        for slot in bits_of(slots) {
+            holds[slot as usize] -= 1;
+            unread |= u64::from(holds[slot as usize] == 0) << slot;
         }
+        let held = &mut self.held[segment as usize];
+        *held -= slots.count_ones();
+        if *held == 0 {
+            self.sort(segment);
+        }
+        self.vacate(segment, (unread & !self.owned[segment as usize]).count_ones());
     }
 
     fn vacate(&mut self, segment: u32, slots: u32) {
@@ -357,6 +433,20 @@ mod tests {
         assert_eq!(slots.taken(), 1);
         slots.release_hold(run);
         assert_eq!((slots.taken(), slots.empty_segments()), (0, 2));
+    }
+
+    #[test]
+    fn those_that_too_many_children_read_are_refused_alone() {
+        let mut slots = Slots::new(3);
+        let run = slots.take_run(64).unwrap();
+        slots.set_most_holds(1);
+        assert!(slots.hold(run));
+        let mut both = Bunch::from(run);
+        assert_eq!((both.take_in(run + 1), both.take_in(0)), (None, None));
+        let refused = slots.hold_some(both);
+        assert!(refused.has(run) && !refused.has(run + 1) && slots.is_held(run + 1));
+        assert_eq!(both.take_in(run + 64), Some(Bunch { segment: run / 64, slots: 3 }), "another segment");
+        assert_eq!(both, Bunch::from(run + 64));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! recognised. Arrays, so that untouched page numbers cost nothing.
 
 use crate::slots::Slot;
-use crate::space::BLOCK_PAGES;
+use crate::space::{BLOCK_PAGES, pages_where};
 use std::ops::Range;
 
 /// Where a page's content is.
@@ -57,15 +57,45 @@ impl Table {
     #[must_use]
     pub fn of_child(&self, pages: u32) -> Self {
         let mut child = Self::new(pages);
-        for page in self.used(pages) {
-            let (index, state) = (page as usize, self.state(page));
-            child.state[index] = state as u8;
-            if state != State::Resident {
-                child.slot[index] = self.slot[index];
-                child.mark[index] = self.mark[index];
+        for first in (0..pages as usize).step_by(BLOCK_PAGES as usize) {
+            let block = first..(pages as usize).min(first + BLOCK_PAGES as usize);
+            let states = &self.state[block.clone()];
+            if states.iter().fold(0, |any, state| any | state) == 0 {
+                continue;
+            }
+            child.state[block.clone()].iter_mut().zip(states).for_each(|(to, from)| *to = from & STATES);
+            let is_resident = |&state: &u8| state & STATES == State::Resident as u8;
+            if !states.iter().fold(false, |any, state| any | is_resident(state)) {
+                child.slot[block.clone()].copy_from_slice(&self.slot[block.clone()]);
+                child.mark[block.clone()].copy_from_slice(&self.mark[block]);
+                continue;
+            }
+            for index in block {
+                if !is_resident(&states[index - first]) {
+                    child.slot[index] = self.slot[index];
+                    child.mark[index] = self.mark[index];
+                }
             }
         }
         child
+    }
+
+    /// Those pages of a block that are not empty, a bit each.
+    #[must_use]
+    pub fn used_in(&self, block: u32) -> u64 {
+        self.those_in(block, |state| state != 0)
+    }
+
+    /// Those on the store alone.
+    #[must_use]
+    pub fn stored_in(&self, block: u32) -> u64 {
+        self.those_in(block, |state| state & STATES == State::Stored as u8)
+    }
+
+    fn those_in(&self, block: u32, is: impl Fn(u8) -> bool) -> u64 {
+        let pages = self.len().saturating_sub(block * BLOCK_PAGES).min(BLOCK_PAGES);
+        let states = self.state.get((block * BLOCK_PAGES) as usize..).unwrap_or_default();
+        pages_where(pages, |page| is(states[page as usize]))
     }
 
     /// Those of the first `pages` pages that are not empty.
@@ -102,7 +132,9 @@ impl Table {
             let page = page as usize;
             larger.state[page] = self.state[page];
             larger.slot[page] = self.slot[page];
-            larger.place[page] = self.place[page];
+            if self.has_place(page) {
+                larger.place[page] = self.place[page];
+            }
             larger.mark[page] = self.mark[page];
         }
         *self = larger;
@@ -150,8 +182,20 @@ impl Table {
 
     /// Puts a page into another state, at a place or none.
     pub fn set(&mut self, page: u32, state: State, place: Option<u32>) {
-        self.state[page as usize] = state as u8;
-        self.place[page as usize] = place.map_or(0, |place| place + 1);
+        let page = page as usize;
+        let had_place = self.has_place(page);
+        self.state[page] = state as u8;
+        debug_assert!(place.is_none() || self.has_place(page), "a page that is {state:?} at {place:?}");
+        // Where no page had one, that memory is left untouched.
+        if had_place || place.is_some() {
+            self.place[page] = place.map_or(0, |place| place + 1);
+        }
+    }
+
+    /// Whether the page is in a state in which it may be at some place.
+    fn has_place(&self, page: usize) -> bool {
+        const STATES_WITH: [u8; 3] = [State::Staged as u8, State::Loading as u8, State::Compressed as u8];
+        STATES_WITH.contains(&(self.state[page] & STATES))
     }
 
     /// Notes that a round found the page in place, `written` to or not, and that writes are watched for from
@@ -200,25 +244,34 @@ mod tests {
     #[test]
     fn a_child_sees_what_is_away_and_what_is_in_place() {
         let mut table = Table::new(300);
-        for (page, state) in
-            [(3, State::Resident), (63, State::Stored), (64, State::Lost), (299, State::Staged)]
-        {
-            table.set(page, state, Some(9));
+        for (page, state, place) in [
+            (3, State::Resident, None),
+            (63, State::Stored, None),
+            (64, State::Lost, None),
+            (65, State::Loading, Some(9)),
+            (299, State::Staged, Some(9)),
+        ] {
+            table.set(page, state, place);
             table.set_slot(page, page + 1);
             table.set_mark(page, 7);
         }
         table.watch(3, true);
-        assert_eq!(table.used(300).collect::<Vec<_>>(), [3, 63, 64, 299]);
+        assert_eq!(table.used(300).collect::<Vec<_>>(), [3, 63, 64, 65, 299]);
         let child = table.of_child(299);
-        assert_eq!((child.len(), child.used(299).collect::<Vec<_>>()), (299, vec![3, 63, 64]));
+        assert_eq!((child.len(), child.used(299).collect::<Vec<_>>()), (299, vec![3, 63, 64, 65]));
         assert_eq!((child.state(3), child.slot(3), child.place(3)), (State::Resident, 0, None));
         assert_eq!((child.state(63), child.slot(63), child.mark(63)), (State::Stored, 64, 7));
-        assert_eq!(child.place(63), None);
-        assert_eq!(table.with_slots(4..900).collect::<Vec<_>>(), [(63, 64), (64, 65), (299, 300)]);
+        assert_eq!((child.state(65), child.slot(65), child.place(65)), (State::Loading, 66, None));
+        assert_eq!((child.used_in(0), child.used_in(1), child.used_in(9)), (1 << 3 | 1 << 63, 0b11, 0));
+        assert_eq!((child.stored_in(0), child.stored_in(1)), (1 << 63, 0));
+        assert_eq!(table.with_slots(4..900).collect::<Vec<_>>(), [(63, 64), (64, 65), (65, 66), (299, 300)]);
         assert_eq!(table.with_slots(900..901).next(), None);
         table.grow(301);
-        assert_eq!((table.len(), table.used(600).collect::<Vec<_>>()), (600, vec![3, 63, 64, 299]));
-        assert_eq!((table.place(63), table.slot(63), table.mark(63)), (Some(9), 64, 7));
+        assert_eq!((table.len(), table.used(600).collect::<Vec<_>>()), (600, vec![3, 63, 64, 65, 299]));
+        assert_eq!((table.place(63), table.slot(63), table.mark(63)), (None, 64, 7));
+        assert_eq!((table.place(299), table.place(65)), (Some(9), Some(9)));
+        table.set(65, State::Resident, None);
+        assert_eq!(table.place(65), None);
         assert_eq!(table.watch(3, false), (true, None), "it is watched still");
     }
 

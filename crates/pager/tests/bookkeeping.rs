@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
-use overdrive_pager::slots::{SEGMENT_SLOTS, Slots};
+use overdrive_pager::slots::{Bunch, SEGMENT_SLOTS, Slots};
 use overdrive_pager::staging::Staging;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,19 +12,24 @@ use std::collections::{BTreeMap, VecDeque};
 enum Step {
     Write(u32),
     WriteEnds(usize),
-    GiveUp(usize),
-    Hold(usize),
-    Release(usize),
+    GiveUp(usize, u64),
+    Hold(usize, u64),
+    Release(usize, u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => (1..=SEGMENT_SLOTS).prop_map(Step::Write),
         3 => any::<usize>().prop_map(Step::WriteEnds),
-        40 => any::<usize>().prop_map(Step::GiveUp),
-        10 => any::<usize>().prop_map(Step::Hold),
-        10 => any::<usize>().prop_map(Step::Release),
+        20 => some().prop_map(|(index, others)| Step::GiveUp(index, others)),
+        10 => some().prop_map(|(index, others)| Step::Hold(index, others)),
+        10 => some().prop_map(|(index, others)| Step::Release(index, others)),
     ]
+}
+
+/// A slot, and others of its segment, a bit each.
+fn some() -> impl Strategy<Value = (usize, u64)> {
+    (any::<usize>(), prop_oneof![Just(0), any::<[u64; 3]>().prop_map(|[a, b, c]| a & b & c)])
 }
 
 /// Who needs a slot: a page, and so many children.
@@ -34,9 +39,23 @@ struct Use {
     holds: u32,
 }
 
-fn pick(used: &BTreeMap<u32, Use>, index: usize, wanted: impl Fn(&Use) -> bool) -> Option<u32> {
+/// One of the slots that are as wanted, with those of its segment that are so too and among `others`.
+fn pick(
+    used: &BTreeMap<u32, Use>,
+    (index, others): (usize, u64),
+    wanted: impl Fn(&Use) -> bool,
+) -> Option<(Bunch, Vec<u32>)> {
     let fit: Vec<u32> = used.iter().filter(|(_, one)| wanted(one)).map(|(&slot, _)| slot).collect();
-    (!fit.is_empty()).then(|| fit[index % fit.len()])
+    let first = *fit.get(index % fit.len().max(1))?;
+    let is_picked = |slot: u32| {
+        slot == first
+            || slot / SEGMENT_SLOTS == first / SEGMENT_SLOTS && others >> (slot % SEGMENT_SLOTS) & 1 == 1
+    };
+    let picked: Vec<u32> = fit.into_iter().filter(|&slot| is_picked(slot)).collect();
+    let mut bunch = Bunch::default();
+    let other_segments = picked.iter().filter_map(|&slot| bunch.take_in(slot)).count();
+    assert!(other_segments == 0 && picked.iter().all(|&slot| bunch.has(slot)));
+    Some((bunch, picked))
 }
 
 proptest! {
@@ -66,21 +85,23 @@ proptest! {
                         slots.written(first);
                     }
                 }
-                Step::GiveUp(index) => {
-                    if let Some(slot) = pick(&used, index, |one| one.owned) {
-                        slots.give_up(slot);
-                        used.get_mut(&slot).unwrap().owned = false;
+                Step::GiveUp(index, others) => {
+                    if let Some((bunch, picked)) = pick(&used, (index, others), |one| one.owned) {
+                        slots.give_up_some(bunch);
+                        picked.iter().for_each(|slot| used.get_mut(slot).unwrap().owned = false);
                     }
                 }
-                Step::Hold(index) => {
-                    if let Some(slot) = pick(&used, index, |one| one.owned || one.holds > 0) {
-                        used.get_mut(&slot).unwrap().holds += u32::from(slots.hold(slot));
+                Step::Hold(index, others) => {
+                    let is_there = |one: &Use| one.owned || one.holds > 0;
+                    if let Some((bunch, picked)) = pick(&used, (index, others), is_there) {
+                        prop_assert!(slots.hold_some(bunch).is_empty());
+                        picked.iter().for_each(|slot| used.get_mut(slot).unwrap().holds += 1);
                     }
                 }
-                Step::Release(index) => {
-                    if let Some(slot) = pick(&used, index, |one| one.holds > 0) {
-                        slots.release_hold(slot);
-                        used.get_mut(&slot).unwrap().holds -= 1;
+                Step::Release(index, others) => {
+                    if let Some((bunch, picked)) = pick(&used, (index, others), |one| one.holds > 0) {
+                        slots.release_some(bunch);
+                        picked.iter().for_each(|slot| used.get_mut(slot).unwrap().holds -= 1);
                     }
                 }
             }

@@ -11,7 +11,8 @@ use super::load::{READ_AGAIN, opened};
 use super::notice::TOO_MANY_CHILDREN;
 use super::{Engine, Load, Purpose};
 use crate::platform::{AsFd, Descriptor, Instant, Message, Userfault, pause};
-use crate::space::Space;
+use crate::slots::Bunch;
+use crate::space::{BLOCK_PAGES, Space, bits_of, block_by_block};
 use crate::stats::Stat;
 use crate::table::{State, Table, mark_of};
 use overdrive_sys::Errno;
@@ -26,6 +27,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often, and how long apart, a new child that gives memory up is waited for.
 const GIVING_TRIES: u32 = 10_000;
 const GIVING_PAUSE: Duration = Duration::from_micros(20);
+
+/// Blocks of a child that has ended that are let go of at a time: it may have had gigabytes, and who waits for
+/// a page meanwhile waits for that too.
+const PARTED_WITH_AT_ONCE: u32 = if cfg!(test) { 1 } else { 256 };
+
+/// Who has forked needs the processor for so long until it has its child.
+const FORK_PAUSE: Duration = Duration::from_micros(100);
 
 /// One child and its memory.
 #[derive(Debug)]
@@ -47,23 +55,40 @@ impl Child {
         page < self.table.len()
     }
 
-    fn used(&self) -> impl Iterator<Item = u32> {
-        self.table.used(self.table.len())
-    }
-
     fn staged(&self) -> Vec<u32> {
-        self.used().filter(|&page| self.table.state(page) == State::Staged).collect()
-    }
-
-    /// Where a page is that it reads from the compressed tier.
-    fn cell(&self, page: u32) -> Option<u32> {
-        self.table.place(page).filter(|_| self.table.state(page) == State::Compressed)
+        self.table.used(self.table.len()).filter(|&page| self.table.state(page) == State::Staged).collect()
     }
 
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         self.userfault.as_fd()
     }
+}
+
+/// Where a new child gets a page from that its parent has.
+#[derive(Clone, Copy)]
+enum Source {
+    /// From the place it has on the store.
+    Store,
+    /// From the compressed tier.
+    Cell(u32),
+    /// Not on the store yet, and the frames are the parent's alone: it gets its page now.
+    Frame(u32),
+    /// In place in both, or lost in both. The copy on the store is the parent's own business.
+    Nowhere,
+}
+
+/// What is left of a child that has ended: pages may still be held for it.
+#[derive(Debug)]
+pub(super) struct Gone {
+    pub(super) table: Table,
+    /// The first block that was not looked at.
+    next: u32,
+}
+
+/// Where a page is in the compressed tier, if it is there.
+fn cell_in(table: &Table, page: u32) -> Option<u32> {
+    table.place(page).filter(|_| table.state(page) == State::Compressed)
 }
 
 /// A child and who serves it.
@@ -131,35 +156,48 @@ impl Engine {
         self.children.iter().map(|child| child.pages.min(child.space.bytes() / PAGE)).sum()
     }
 
-    /// The process forked.
+    /// The process forked. What that takes is not done before it has gone on: the engine goes first on the
+    /// processor that both run on.
     ///
     /// # Errors
     /// The child's messages cannot be read.
     pub(super) fn forked(&mut self, descriptor: Descriptor) -> Result<(), Errno> {
+        pause(FORK_PAUSE);
         let space = self.space.clone();
         let mut table = self.table.of_child(space.pages_end());
-        let used: Vec<u32> = self.table.used(space.pages_end()).collect();
-        for page in used {
-            match self.table.state(page) {
-                // Not on the store yet, and the frames are the parent's alone: it gets its page now.
-                State::Staged if !self.is_written(page) => {
-                    table.set(page, State::Staged, self.table.place(page));
-                    table.set_slot(page, 0);
-                }
-                State::Compressed if !self.is_written(page) => {
-                    let cell = self.table.place(page);
-                    self.hold_for(&space, &mut table, page, cell);
-                }
-                State::Staged | State::Stored | State::Loading | State::Compressed => {
-                    self.hold_for(&space, &mut table, page, None);
-                }
-                // In place in both, or lost in both. The copy on the store is the parent's own business.
-                _ => {
-                    table.set_slot(page, 0);
+        self.inherit(&space, &mut table, |engine, page| {
+            match (engine.table.state(page), engine.table.place(page)) {
+                (State::Staged, Some(frame)) if !engine.is_written(page) => Source::Frame(frame),
+                (State::Compressed, Some(cell)) if !engine.is_written(page) => Source::Cell(cell),
+                (State::Staged | State::Stored | State::Loading | State::Compressed, _) => Source::Store,
+                (State::Empty | State::Resident | State::Lost, _) => Source::Nowhere,
+            }
+        });
+        self.add_child(descriptor, space, table)
+    }
+
+    /// Enters into the table of a new child where it gets its pages from, and holds them for it.
+    fn inherit(&mut self, space: &Space, table: &mut Table, from: impl Fn(&Self, u32) -> Source) {
+        for block in 0..table.len().div_ceil(BLOCK_PAGES) {
+            // Most of a large child: nothing else is known of these.
+            let mut on_store = table.stored_in(block);
+            for bit in bits_of(table.used_in(block) & !on_store) {
+                let page = block * BLOCK_PAGES + bit;
+                match from(self, page) {
+                    Source::Store => {
+                        table.set(page, State::Stored, None);
+                        on_store |= 1 << bit;
+                    }
+                    Source::Frame(frame) => {
+                        table.set(page, State::Staged, Some(frame));
+                        table.set_slot(page, 0);
+                    }
+                    Source::Cell(cell) => self.hold_cell_for(space, table, page, cell),
+                    Source::Nowhere => drop(table.set_slot(page, 0)),
                 }
             }
+            self.hold_slots_for(space, table, block, on_store);
         }
-        self.add_child(descriptor, space, table)
     }
 
     /// A process that has this memory, and all that its table says, is served from now on.
@@ -217,31 +255,57 @@ impl Engine {
         Ok(())
     }
 
-    /// What a child may read stays for it: a cell of the compressed tier, or else the page's slot. With too
-    /// many children it is lost to this one. A child's page has a slot only while it holds it.
-    fn hold_for(&mut self, space: &Space, table: &mut Table, page: u32, cell: Option<u32>) {
-        let (held, state) = match cell {
-            Some(cell) => (self.pool.hold(cell), State::Compressed),
-            None => (self.slots.hold(table.slot(page)), State::Stored),
+    /// What a child may read stays for it: here pages of a block on the store, a bit each. A child's page has
+    /// a slot only while it holds it.
+    fn hold_slots_for(&mut self, space: &Space, table: &mut Table, block: u32, pages: u64) {
+        let pages_of_block = || bits_of(pages).map(|bit| block * BLOCK_PAGES + bit);
+        let mut bunch = Bunch::default();
+        let mut hold = |table: &mut Table, bunch| {
+            let refused = self.slots.hold_some(bunch);
+            for page in pages_of_block() {
+                if refused.has(table.slot(page)) {
+                    self.lose_for(space, table, page);
+                }
+            }
         };
-        if !held {
-            self.note_loss(space.address(page).unwrap_or(0), table.slot(page), TOO_MANY_CHILDREN);
+        for page in pages_of_block() {
+            if let Some(together) = bunch.take_in(table.slot(page)) {
+                hold(table, together);
+            }
         }
-        if cell.is_some() || !held {
-            table.set_slot(page, 0);
-        }
-        table.set(page, if held { state } else { State::Lost }, cell.filter(|_| held));
+        hold(table, bunch);
     }
 
-    /// A child needs its page no longer from where it was.
-    fn let_go(&mut self, child: &mut Child, page: u32) {
-        let slot = child.table.set_slot(page, 0);
-        if slot != 0 {
-            self.slots.release_hold(slot);
+    /// The same of a page in the compressed tier.
+    fn hold_cell_for(&mut self, space: &Space, table: &mut Table, page: u32, cell: u32) {
+        if self.pool.hold(cell) {
+            table.set(page, State::Compressed, Some(cell));
+            table.set_slot(page, 0);
+        } else {
+            self.lose_for(space, table, page);
         }
-        if let Some(cell) = child.cell(page) {
-            self.pool.release_hold(cell);
+    }
+
+    /// With too many children it is lost to this one.
+    fn lose_for(&mut self, space: &Space, table: &mut Table, page: u32) {
+        let slot = table.set_slot(page, 0);
+        table.set(page, State::Lost, None);
+        self.note_loss(space.address(page).unwrap_or(0), slot, TOO_MANY_CHILDREN);
+    }
+
+    /// A child needs these pages of a block no longer from where they were, a bit each: they are empty now.
+    fn let_go(&mut self, table: &mut Table, block: u32, pages: u64) {
+        let mut bunch = Bunch::default();
+        for page in bits_of(pages).map(|bit| block * BLOCK_PAGES + bit) {
+            if let Some(cell) = cell_in(table, page) {
+                self.pool.release_hold(cell);
+            }
+            if let Some(together) = bunch.take_in(table.set_slot(page, 0)) {
+                self.slots.release_some(together);
+            }
+            table.set(page, State::Empty, None);
         }
+        self.slots.release_some(bunch);
     }
 
     /// Whether the content of a staged page is safe on the store.
@@ -262,8 +326,8 @@ impl Engine {
         }
     }
 
-    /// Answers what children wait for, and finds out which have ended.
-    pub(super) fn serve_children(&mut self) -> Result<(), Errno> {
+    /// Answers what children wait for, and finds out which have ended. True when there is more to do.
+    pub(super) fn serve_children(&mut self) -> Result<bool, Errno> {
         for index in 0..self.children.len() {
             let mut child = self.children.swap_remove(index);
             let outcome = self.serve_child(&mut child);
@@ -276,7 +340,7 @@ impl Engine {
             self.children_seen = Instant::now();
             self.part_with_the_dead()?;
         }
-        Ok(())
+        Ok(self.part_with_some())
     }
 
     fn serve_child(&mut self, child: &mut Child) -> Result<(), Errno> {
@@ -418,14 +482,14 @@ impl Engine {
     }
 
     fn child_gives_up(&mut self, child: &mut Child, range: &Range<u64>) {
-        for page in child.space.pages_in(range).into_iter().flatten() {
-            if !child.knows(page) {
-                continue;
-            }
-            let loading = child.table.state(page) == State::Loading;
-            self.let_go(child, page);
-            child.table.set(page, State::Empty, None);
-            if loading && let Some(address) = child.space.address(page) {
+        let end = child.table.len();
+        let known = |pages: Range<u32>| pages.start..pages.end.min(end);
+        for (block, pages) in child.space.pages_in(range).into_iter().map(known).flat_map(block_by_block) {
+            let used = pages & child.table.used_in(block);
+            let pages = bits_of(used).map(|bit| block * BLOCK_PAGES + bit);
+            let loading: Vec<_> = pages.filter(|&page| child.table.state(page) == State::Loading).collect();
+            self.let_go(&mut child.table, block, used);
+            for address in loading.into_iter().filter_map(|page| child.space.address(page)) {
                 let _ = child.userfault.wake(address, PAGE);
             }
         }
@@ -464,15 +528,15 @@ impl Engine {
     /// A child forked in turn.
     fn child_forked(&mut self, child: &Child, descriptor: Descriptor) -> Result<(), Errno> {
         let mut table = child.table.of_child(child.table.len());
-        for page in child.used() {
-            match child.table.state(page) {
-                State::Stored | State::Loading => self.hold_for(&child.space, &mut table, page, None),
-                State::Compressed => self.hold_for(&child.space, &mut table, page, child.cell(page)),
+        self.inherit(&child.space, &mut table, |_, page| {
+            match (child.table.state(page), child.table.place(page)) {
+                (State::Stored | State::Loading, _) => Source::Store,
+                (State::Compressed, Some(cell)) => Source::Cell(cell),
                 // It forked before it was given its own.
-                State::Staged => table.set(page, State::Staged, child.table.place(page)),
-                _ => {}
+                (State::Staged, Some(frame)) => Source::Frame(frame),
+                _ => Source::Nowhere,
             }
-        }
+        });
         self.add_child(descriptor, child.space.clone(), table)
     }
 
@@ -482,12 +546,27 @@ impl Engine {
         let nowhere = self.frames.extent().start;
         let is_dead = |child: &Child| child.userfault.zero(nowhere, PAGE) == Err(Errno::SRCH);
         while let Some(index) = self.children.iter().position(is_dead) {
-            let mut child = self.children.swap_remove(index);
+            let child = self.children.swap_remove(index);
             self.io.unwatch(child.number)?;
-            let used: Vec<u32> = child.used().collect();
-            used.into_iter().for_each(|page| self.let_go(&mut child, page));
+            self.gone.push(Gone { table: child.table, next: 0 });
         }
         self.stats.set(Stat::Children, self.children.len() as u64);
         Ok(())
+    }
+
+    /// Lets go of some of what is held for children that have ended. True when there is more.
+    fn part_with_some(&mut self) -> bool {
+        let Some(mut gone) = self.gone.pop() else { return false };
+        let blocks = gone.table.len().div_ceil(BLOCK_PAGES);
+        let next = blocks.min(gone.next + PARTED_WITH_AT_ONCE);
+        for block in gone.next..next {
+            let used = gone.table.used_in(block);
+            self.let_go(&mut gone.table, block, used);
+        }
+        if next < blocks {
+            gone.next = next;
+            self.gone.push(gone);
+        }
+        !self.gone.is_empty()
     }
 }

@@ -1,6 +1,7 @@
 //! Answering one fault.
 
 use super::Engine;
+use super::changes::Followed;
 use super::landing::is_wide;
 use super::walks::Way;
 use crate::space::BLOCK_PAGES;
@@ -164,8 +165,14 @@ impl Engine {
         }
     }
 
-    /// Faults that could not be answered before.
+    /// Faults that could not be answered before: once nothing stands in the way any more. A fork copies tables
+    /// for milliseconds, and reading pages meanwhile that cannot be put in place would take the processor from
+    /// it over and over.
     pub(super) fn retry_parked(&mut self) {
+        self.untold = !self.parked.is_empty() && !self.is_all_told();
+        if self.untold {
+            return;
+        }
         for (address, write) in std::mem::take(&mut self.parked) {
             if self.space.page(address).is_none() {
                 self.find_out(address);

@@ -8,6 +8,9 @@ use std::time::Duration;
 /// Who runs for so long when the engine gives the processor up computes, and may go on for as long as the
 /// kernel lets it. Who sleeps is put before it when there is something to do, and who gives way is not.
 const COMPUTES: Duration = Duration::from_micros(200);
+/// Who tells of a change goes on a moment after that was read. If it was put off its processor, it is looked
+/// again this often.
+const UNTOLD_TICK: Duration = Duration::from_micros(500);
 /// For so long it is taken to compute.
 const COMPUTES_FOR: Duration = Duration::from_millis(20);
 
@@ -67,7 +70,7 @@ impl Engine {
         }
         // To be told of messages costs the faulting thread and this one time; who is awake looks by itself.
         self.io.watch_once(0, self.userfault.as_fd())?;
-        self.io.submit(Some(TICK))?;
+        self.io.submit(Some(if self.untold { UNTOLD_TICK } else { TICK }))?;
         if self.reap() {
             self.end_rest(Instant::now());
         }

@@ -95,6 +95,8 @@ impl World {
             let wanted = pages.filter(|&page| matches!(table.state(page), State::Stored | State::Loading));
             taken.extend(wanted.map(|page| table.slot(page)));
         }
+        let of_gone = engine.gone.iter().flat_map(|gone| gone.table.with_slots(0..gone.table.len()));
+        taken.extend(of_gone.map(|(_, slot)| slot));
         // Where a page was lost nothing is written again.
         let kept = if self.scope.losses { engine.stats.get(Stat::Lost) } else { 0 };
         let wanted = taken.len() as u64;
@@ -129,6 +131,9 @@ impl World {
         for child in &engine.children {
             let pages = pages_of(&child.space).into_iter().filter(|&page| page < child.table.len());
             taken.extend(pages.filter_map(|page| cell_of(&child.table, page)));
+        }
+        for child in &engine.gone {
+            taken.extend((0..child.table.len()).filter_map(|page| cell_of(&child.table, page)));
         }
         if engine.pool.live() != taken.len() as u64 {
             return Err(format!("{} cells are taken, {} wanted", engine.pool.live(), taken.len()));

@@ -206,6 +206,7 @@ impl World {
                 &engine.landed,
                 &engine.free_landing,
                 engine.stuck,
+                engine.untold,
                 engine.leaving,
                 &engine.cleaning,
                 engine.kept_words.addresses()
@@ -242,7 +243,7 @@ impl World {
                 .iter()
                 .map(|child| (&child.space, child.pages, &child.parked, &child.changes))
                 .collect::<Vec<_>>(),
-            (&engine.space, &engine.changes),
+            (&engine.space, &engine.changes, &engine.gone),
         );
         rest.hash(&mut hasher);
         hasher.finish()
