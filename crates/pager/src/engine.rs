@@ -5,6 +5,7 @@ use crate::numbers::Numbers;
 use crate::platform::{Done, Frames, Instant, Mappings, PageIo, PageMap, Userfault, UserfaultError};
 use crate::pool::{Compress, Pool};
 use crate::queues::Queues;
+use crate::ration::Ration;
 use crate::seal::Seal;
 use crate::slots::{SEGMENT_SLOTS, Slots};
 use crate::space::{BLOCK_PAGES, Space};
@@ -265,6 +266,7 @@ pub struct Engine {
     pool: Pool,
     tier: tier::Tier,
     limits: Limits,
+    ration: Ration,
     seal: Option<Seal>,
     store_faults: Option<StoreFaults>,
     notices: notice::Notices,
@@ -282,8 +284,6 @@ pub struct Engine {
     waiting: VecDeque<u32>,
     /// Faults to look at again: the kernel wanted an event to be read first, or the address is not known yet.
     parked: Vec<(u64, bool)>,
-    /// These wait for a thread that changes memory to tell of it.
-    untold: bool,
     /// Frames whose page is to be compressed when their turn comes to go, oldest first.
     soft: VecDeque<u32>,
     /// Frames whose page must be written, oldest first.
@@ -314,8 +314,6 @@ pub struct Engine {
     no_space: bool,
     /// Blocks of which pages were given up lately.
     giving_up: message::GivenUp,
-    /// Memory being given up that was registered and not yet entered, and until when that may take.
-    unknown_giving_up: Vec<(Range<u64>, Instant)>,
     given_up_seen: Instant,
     /// The last child's number; the parent is 0.
     last_child: u32,
@@ -337,12 +335,11 @@ impl Engine {
         let limits = Limits::new(config.budget_bytes)?;
         config.stats.set(Stat::BudgetBytes, config.budget_bytes);
         let userfault = userfault_that_moves()?;
-        let groups = (limits.total as u32).div_ceil(BLOCK_PAGES).max(4 * RELEASE_GROUPS);
         let (io, slots) = store_for(config.store, config.parts, config.store_bytes, config.seal.is_some())?;
         let (page_map, mappings) = open_maps()?;
         let pool = Pool::new(limits.budget, config.compress).map_err(failed("compressed tier"))?;
         // Nothing may fail after this: the unmapping of what is registered waits for who reads the messages.
-        let frames = Frames::new((groups * BLOCK_PAGES) as usize, &userfault).map_err(failed("staging"))?;
+        let (staging, frames) = staging_for(&limits, &userfault)?;
         Ok(Self {
             page_map,
             mappings,
@@ -350,7 +347,7 @@ impl Engine {
             table: Table::new(FIRST_BLOCKS * BLOCK_PAGES),
             queues: Queues::new(FIRST_BLOCKS),
             slots,
-            staging: Staging::new(groups),
+            staging,
             pool,
             zero_mark: crate::table::mark_of(&[0; PAGE as usize], config.seed),
             seal: config.seal,
@@ -363,12 +360,12 @@ impl Engine {
             spin: rest::Spin::new(config.spin),
             tier: tier::Tier::new(config.compress.takes_all()),
             limits,
+            ration: Ration::default(),
             free_landing: FreeLanding::closed(),
             loads: vec![None; LANDING_PAGES as usize],
             landed: VecDeque::new(),
             waiting: VecDeque::new(),
             parked: Vec::new(),
-            untold: false,
             soft: VecDeque::new(),
             dirty: VecDeque::new(),
             runs: (0..WRITES).map(|_| Run::default()).collect(),
@@ -392,7 +389,6 @@ impl Engine {
             cleaning: clean::Cleaning::default(),
             no_space: false,
             giving_up: message::GivenUp::default(),
-            unknown_giving_up: Vec::new(),
             given_up_seen: Instant::now(),
             last_child: 0,
             children_seen: Instant::now(),
@@ -461,7 +457,7 @@ impl Engine {
         if is_short || (!busy && others_had_their_turn) {
             busy |= self.make_room(is_short)? || self.look_for_accesses();
         }
-        busy |= !self.parked.is_empty() && !self.untold;
+        busy |= !self.parked.is_empty() && !self.changes.untold;
         if busy {
             self.end_rest(began);
         } else {
@@ -566,6 +562,12 @@ fn store_for(
 fn open_maps() -> Result<(PageMap, Mappings), EngineError> {
     let page_map = PageMap::open().map_err(failed("/proc/self/pagemap"))?;
     Ok((page_map, Mappings::open().map_err(failed("/proc/self/maps"))?))
+}
+
+fn staging_for(limits: &Limits, userfault: &Userfault) -> Result<(Staging, Frames), EngineError> {
+    let groups = (limits.total as u32).div_ceil(BLOCK_PAGES).max(4 * RELEASE_GROUPS);
+    let frames = Frames::new((groups * BLOCK_PAGES) as usize, userfault).map_err(failed("staging"))?;
+    Ok((Staging::new(groups), frames))
 }
 
 fn userfault_that_moves() -> Result<Userfault, EngineError> {

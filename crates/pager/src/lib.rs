@@ -21,6 +21,7 @@ mod platform;
 pub mod pool;
 pub mod queues;
 pub mod ranges;
+mod ration;
 pub mod seal;
 #[cfg(test)]
 mod sim;

@@ -27,22 +27,6 @@ pub struct Bunch {
 }
 
 impl Bunch {
-    /// Takes a slot in; 0 is no slot. Where it is of another segment than those before, these are left to the
-    /// caller.
-    #[must_use]
-    pub fn take_in(&mut self, slot: Slot) -> Option<Self> {
-        if slot == 0 {
-            return None;
-        }
-        let (segment, one) = (slot / SEGMENT_SLOTS, 1 << (slot % SEGMENT_SLOTS));
-        if segment == self.segment {
-            self.slots |= one;
-            return None;
-        }
-        let before = std::mem::replace(self, Self { segment, slots: one });
-        (!before.is_empty()).then_some(before)
-    }
-
     /// Whether no slot is in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -54,6 +38,17 @@ impl Bunch {
     pub fn has(&self, slot: Slot) -> bool {
         slot / SEGMENT_SLOTS == self.segment && self.slots >> (slot % SEGMENT_SLOTS) & 1 == 1
     }
+}
+
+/// These slots, bunch by bunch: what is to be done to them is done at once to those that are in a row in one
+/// segment. 0 is no slot.
+pub fn bunches(slots: &[Slot]) -> impl Iterator<Item = Bunch> {
+    let runs =
+        slots.chunk_by(|&slot, &next| next == slot.wrapping_add(1) && !next.is_multiple_of(SEGMENT_SLOTS));
+    runs.filter(|run| run[0] != 0).map(|run| Bunch {
+        segment: run[0] / SEGMENT_SLOTS,
+        slots: u64::MAX >> (SEGMENT_SLOTS - run.len() as u32) << (run[0] % SEGMENT_SLOTS),
+    })
 }
 
 impl From<Slot> for Bunch {
@@ -268,10 +263,14 @@ impl Slots {
         let Bunch { segment, slots } = bunch;
         let (most, mut refused) = (self.most_holds, 0);
         let holds = self.holds_of(segment);
-        for slot in bits_of(slots) {
-            let holds = &mut holds[slot as usize];
-            refused |= u64::from(*holds == most) << slot;
-            *holds += u16::from(*holds < most);
+        if slots == u64::MAX && holds.iter().fold(0, |highest, &holds| highest.max(holds)) < most {
+            holds.iter_mut().for_each(|holds| *holds += 1);
+        } else {
+            for slot in bits_of(slots) {
+                let holds = &mut holds[slot as usize];
+                refused |= u64::from(*holds == most) << slot;
+                *holds += u16::from(*holds < most);
+            }
         }
         let held = &mut self.held[segment as usize];
         let was_read = std::mem::replace(held, *held + (slots & !refused).count_ones()) > 0;
@@ -441,12 +440,18 @@ mod tests {
         let run = slots.take_run(64).unwrap();
         slots.set_most_holds(1);
         assert!(slots.hold(run));
-        let mut both = Bunch::from(run);
-        assert_eq!((both.take_in(run + 1), both.take_in(0)), (None, None));
-        let refused = slots.hold_some(both);
+        let refused = slots.hold_some(Bunch { segment: run / 64, slots: 3 });
         assert!(refused.has(run) && !refused.has(run + 1) && slots.is_held(run + 1));
-        assert_eq!(both.take_in(run + 64), Some(Bunch { segment: run / 64, slots: 3 }), "another segment");
-        assert_eq!(both, Bunch::from(run + 64));
+    }
+
+    #[test]
+    fn slots_in_a_row_are_a_bunch_in_each_segment() {
+        let bunch = |segment, slots| Bunch { segment, slots };
+        let all = |slots: &[Slot]| bunches(slots).collect::<Vec<_>>();
+        assert_eq!(all(&[0, 0]), []);
+        assert_eq!(all(&[126, 127, 128, 129, 0, 131]), [bunch(1, 3 << 62), bunch(2, 3), bunch(2, 8)]);
+        assert_eq!(all(&[70, 69]), [bunch(1, 1 << 6), bunch(1, 1 << 5)]);
+        assert_eq!(all(&(64..128).collect::<Vec<_>>()), [bunch(1, u64::MAX)]);
     }
 
     #[test]

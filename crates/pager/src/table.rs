@@ -89,13 +89,27 @@ impl Table {
     /// Those on the store alone.
     #[must_use]
     pub fn stored_in(&self, block: u32) -> u64 {
+        const ALL: [u8; BLOCK_PAGES as usize] = [State::Stored as u8; BLOCK_PAGES as usize];
+        if self.state[self.pages_of(block)] == ALL {
+            return u64::MAX;
+        }
         self.those_in(block, |state| state & STATES == State::Stored as u8)
     }
 
+    /// The slots of a block's pages.
+    #[must_use]
+    pub fn slots_in(&self, block: u32) -> &[Slot] {
+        &self.slot[self.pages_of(block)]
+    }
+
     fn those_in(&self, block: u32, is: impl Fn(u8) -> bool) -> u64 {
-        let pages = self.len().saturating_sub(block * BLOCK_PAGES).min(BLOCK_PAGES);
-        let states = self.state.get((block * BLOCK_PAGES) as usize..).unwrap_or_default();
-        pages_where(pages, |page| is(states[page as usize]))
+        let states = &self.state[self.pages_of(block)];
+        pages_where(states.len() as u32, |page| is(states[page as usize]))
+    }
+
+    fn pages_of(&self, block: u32) -> Range<usize> {
+        let first = block.saturating_mul(BLOCK_PAGES).min(self.len());
+        first as usize..self.len().min(first + BLOCK_PAGES) as usize
     }
 
     /// Those of the first `pages` pages that are not empty.

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
-use overdrive_pager::slots::{Bunch, SEGMENT_SLOTS, Slots};
+use overdrive_pager::slots::{Bunch, SEGMENT_SLOTS, Slots, bunches};
 use overdrive_pager::staging::Staging;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -44,7 +44,7 @@ fn pick(
     used: &BTreeMap<u32, Use>,
     (index, others): (usize, u64),
     wanted: impl Fn(&Use) -> bool,
-) -> Option<(Bunch, Vec<u32>)> {
+) -> Option<(Vec<Bunch>, Vec<u32>)> {
     let fit: Vec<u32> = used.iter().filter(|(_, one)| wanted(one)).map(|(&slot, _)| slot).collect();
     let first = *fit.get(index % fit.len().max(1))?;
     let is_picked = |slot: u32| {
@@ -52,10 +52,10 @@ fn pick(
             || slot / SEGMENT_SLOTS == first / SEGMENT_SLOTS && others >> (slot % SEGMENT_SLOTS) & 1 == 1
     };
     let picked: Vec<u32> = fit.into_iter().filter(|&slot| is_picked(slot)).collect();
-    let mut bunch = Bunch::default();
-    let other_segments = picked.iter().filter_map(|&slot| bunch.take_in(slot)).count();
-    assert!(other_segments == 0 && picked.iter().all(|&slot| bunch.has(slot)));
-    Some((bunch, picked))
+    let bunches: Vec<Bunch> = bunches(&picked).collect();
+    let in_one = |slot| bunches.iter().filter(|bunch| bunch.has(slot)).count() == 1;
+    assert!(picked.iter().all(|&slot| in_one(slot)));
+    Some((bunches, picked))
 }
 
 proptest! {
@@ -86,21 +86,21 @@ proptest! {
                     }
                 }
                 Step::GiveUp(index, others) => {
-                    if let Some((bunch, picked)) = pick(&used, (index, others), |one| one.owned) {
-                        slots.give_up_some(bunch);
+                    if let Some((bunches, picked)) = pick(&used, (index, others), |one| one.owned) {
+                        bunches.into_iter().for_each(|bunch| slots.give_up_some(bunch));
                         picked.iter().for_each(|slot| used.get_mut(slot).unwrap().owned = false);
                     }
                 }
                 Step::Hold(index, others) => {
                     let is_there = |one: &Use| one.owned || one.holds > 0;
-                    if let Some((bunch, picked)) = pick(&used, (index, others), is_there) {
-                        prop_assert!(slots.hold_some(bunch).is_empty());
+                    if let Some((bunches, picked)) = pick(&used, (index, others), is_there) {
+                        prop_assert!(bunches.into_iter().all(|bunch| slots.hold_some(bunch).is_empty()));
                         picked.iter().for_each(|slot| used.get_mut(slot).unwrap().holds += 1);
                     }
                 }
                 Step::Release(index, others) => {
-                    if let Some((bunch, picked)) = pick(&used, (index, others), |one| one.holds > 0) {
-                        slots.release_some(bunch);
+                    if let Some((bunches, picked)) = pick(&used, (index, others), |one| one.holds > 0) {
+                        bunches.into_iter().for_each(|bunch| slots.release_some(bunch));
                         picked.iter().for_each(|slot| used.get_mut(slot).unwrap().holds -= 1);
                     }
                 }

@@ -45,6 +45,8 @@ pub(super) struct Changes {
     came: Vec<Range<u64>>,
     /// Memory that was registered, but not entered: its end will be told all the same.
     unentered: Vec<Range<u64>>,
+    /// Faults wait for a thread that is between doing and telling.
+    pub(super) untold: bool,
 }
 
 impl Changes {

@@ -11,7 +11,7 @@ use super::load::{READ_AGAIN, opened};
 use super::notice::TOO_MANY_CHILDREN;
 use super::{Engine, Load, Purpose};
 use crate::platform::{AsFd, Descriptor, Instant, Message, Userfault, pause};
-use crate::slots::Bunch;
+use crate::slots::bunches;
 use crate::space::{BLOCK_PAGES, Space, bits_of, block_by_block};
 use crate::stats::Stat;
 use crate::table::{State, Table, mark_of};
@@ -28,8 +28,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const GIVING_TRIES: u32 = 10_000;
 const GIVING_PAUSE: Duration = Duration::from_micros(20);
 
-/// Blocks of a child that has ended that are let go of at a time: it may have had gigabytes, and who waits for
-/// a page meanwhile waits for that too.
+/// Blocks of a child that has ended that are let go of at a time: it may have had gigabytes, and who waits
+/// for a page meanwhile waits for that too.
 const PARTED_WITH_AT_ONCE: u32 = if cfg!(test) { 1 } else { 256 };
 
 /// Who has forked needs the processor for so long until it has its child.
@@ -180,14 +180,12 @@ impl Engine {
     fn inherit(&mut self, space: &Space, table: &mut Table, from: impl Fn(&Self, u32) -> Source) {
         for block in 0..table.len().div_ceil(BLOCK_PAGES) {
             // Most of a large child: nothing else is known of these.
-            let mut on_store = table.stored_in(block);
-            for bit in bits_of(table.used_in(block) & !on_store) {
+            let stored = table.stored_in(block);
+            let others = if stored == u64::MAX { 0 } else { table.used_in(block) & !stored };
+            for bit in bits_of(others) {
                 let page = block * BLOCK_PAGES + bit;
                 match from(self, page) {
-                    Source::Store => {
-                        table.set(page, State::Stored, None);
-                        on_store |= 1 << bit;
-                    }
+                    Source::Store => table.set(page, State::Stored, None),
                     Source::Frame(frame) => {
                         table.set(page, State::Staged, Some(frame));
                         table.set_slot(page, 0);
@@ -196,7 +194,7 @@ impl Engine {
                     Source::Nowhere => drop(table.set_slot(page, 0)),
                 }
             }
-            self.hold_slots_for(space, table, block, on_store);
+            self.hold_slots_for(space, table, block);
         }
     }
 
@@ -255,25 +253,18 @@ impl Engine {
         Ok(())
     }
 
-    /// What a child may read stays for it: here pages of a block on the store, a bit each. A child's page has
-    /// a slot only while it holds it.
-    fn hold_slots_for(&mut self, space: &Space, table: &mut Table, block: u32, pages: u64) {
-        let pages_of_block = || bits_of(pages).map(|bit| block * BLOCK_PAGES + bit);
-        let mut bunch = Bunch::default();
-        let mut hold = |table: &mut Table, bunch| {
+    /// What a child may read stays for it: here all pages of a block that have slots. A child's page has one
+    /// only while it holds it.
+    fn hold_slots_for(&mut self, space: &Space, table: &mut Table, block: u32) {
+        let mut lost = Vec::new();
+        for bunch in bunches(table.slots_in(block)) {
             let refused = self.slots.hold_some(bunch);
-            for page in pages_of_block() {
-                if refused.has(table.slot(page)) {
-                    self.lose_for(space, table, page);
-                }
-            }
-        };
-        for page in pages_of_block() {
-            if let Some(together) = bunch.take_in(table.slot(page)) {
-                hold(table, together);
+            if !refused.is_empty() {
+                let slots = table.slots_in(block).iter().zip(block * BLOCK_PAGES..);
+                lost.extend(slots.filter(|&(&slot, _)| refused.has(slot)).map(|(_, page)| page));
             }
         }
-        hold(table, bunch);
+        lost.into_iter().for_each(|page| self.lose_for(space, table, page));
     }
 
     /// The same of a page in the compressed tier.
@@ -295,17 +286,16 @@ impl Engine {
 
     /// A child needs these pages of a block no longer from where they were, a bit each: they are empty now.
     fn let_go(&mut self, table: &mut Table, block: u32, pages: u64) {
-        let mut bunch = Bunch::default();
-        for page in bits_of(pages).map(|bit| block * BLOCK_PAGES + bit) {
+        let mut held = [0; BLOCK_PAGES as usize];
+        for bit in bits_of(pages) {
+            let page = block * BLOCK_PAGES + bit;
             if let Some(cell) = cell_in(table, page) {
                 self.pool.release_hold(cell);
             }
-            if let Some(together) = bunch.take_in(table.set_slot(page, 0)) {
-                self.slots.release_some(together);
-            }
+            held[bit as usize] = table.set_slot(page, 0);
             table.set(page, State::Empty, None);
         }
-        self.slots.release_some(bunch);
+        bunches(&held).for_each(|bunch| self.slots.release_some(bunch));
     }
 
     /// Whether the content of a staged page is safe on the store.

@@ -165,12 +165,12 @@ impl Engine {
         }
     }
 
-    /// Faults that could not be answered before: once nothing stands in the way any more. A fork copies tables
-    /// for milliseconds, and reading pages meanwhile that cannot be put in place would take the processor from
-    /// it over and over.
+    /// Faults that could not be answered before: once nothing stands in the way any more. A fork copies
+    /// tables for milliseconds, and to read pages meanwhile that cannot be put in place would take the
+    /// processor from it over and over.
     pub(super) fn retry_parked(&mut self) {
-        self.untold = !self.parked.is_empty() && !self.is_all_told();
-        if self.untold {
+        self.changes.untold = !self.parked.is_empty() && !self.is_all_told();
+        if self.changes.untold {
             return;
         }
         for (address, write) in std::mem::take(&mut self.parked) {

@@ -2,7 +2,7 @@
 //! waits for a page meanwhile waits for that too, so it is done block by block.
 
 use super::Engine;
-use crate::slots::Bunch;
+use crate::slots::bunches;
 use crate::space::{BLOCK_PAGES, bits_of, block_by_block};
 use crate::table::State;
 use std::ops::Range;
@@ -20,7 +20,7 @@ impl Engine {
 
     /// That of some pages of a block is, a bit each.
     pub(super) fn forget_some(&mut self, block: u32, pages: u64) {
-        let (mut resident, mut others, mut left) = (0, 0u64, Bunch::default());
+        let (mut resident, mut others, mut left) = (0, 0u64, [0; BLOCK_PAGES as usize]);
         for bit in bits_of(pages) {
             let page = block * BLOCK_PAGES + bit;
             match self.table.state(page) {
@@ -30,11 +30,9 @@ impl Engine {
             }
             self.leave_pool(page);
             self.table.set(page, State::Empty, None);
-            if let Some(together) = left.take_in(self.table.set_slot(page, 0)) {
-                self.slots.give_up_some(together);
-            }
+            left[bit as usize] = self.table.set_slot(page, 0);
         }
-        self.slots.give_up_some(left);
+        bunches(&left).for_each(|bunch| self.slots.give_up_some(bunch));
         if resident > 0 {
             self.queues.gone(block, resident);
         }

@@ -64,28 +64,42 @@ impl Engine {
     /// be filled with zeroes. Among them are others that were read with one that was wanted: perhaps nobody
     /// has asked for them, and there is a guard where they were.
     pub(super) fn start_waiting(&mut self) {
+        self.ration.note(self.held(), self.limits.total, !self.can_make_room());
         for _ in 0..self.waiting.len() {
             if self.has_to_wait(1) {
-                return;
-            }
-            let Some(page) = self.waiting.pop_front() else { return };
-            match self.table.state(page) {
-                State::Stored => {
-                    if !self.start_load(page..page + 1, Purpose::Demand) {
-                        self.waiting.push_front(page);
-                        return;
-                    }
-                    let load = self.table.place(page).and_then(|slot| self.loads[slot as usize].as_mut());
-                    load.into_iter().for_each(|load| load.asked = false);
+                if !self.ration.take(self.held()) {
+                    break;
                 }
-                State::Loading => self.want_if_asked(page, false),
-                _ => match self.space.address(page) {
-                    Some(address) if self.page_map.marked(address, 1) == Ok(1) => self.wake(address),
-                    Some(address) => self.fault_again(address, true),
-                    None => {}
-                },
+                self.ration.excess = (self.held() + 1).saturating_sub(self.limits.total);
             }
+            let Some(page) = self.waiting.pop_front() else { break };
+            if !self.start_one_that_waits(page) {
+                self.waiting.push_front(page);
+                break;
+            }
+            self.ration.excess = 0;
         }
+        self.ration.excess = 0;
+    }
+
+    /// False when there is no landing slot for it.
+    fn start_one_that_waits(&mut self, page: u32) -> bool {
+        match self.table.state(page) {
+            State::Stored => {
+                if !self.start_load(page..page + 1, Purpose::Demand) {
+                    return false;
+                }
+                let load = self.table.place(page).and_then(|slot| self.loads[slot as usize].as_mut());
+                load.into_iter().for_each(|load| load.asked = false);
+            }
+            State::Loading => self.want_if_asked(page, false),
+            _ => match self.space.address(page) {
+                Some(address) if self.page_map.marked(address, 1) == Ok(1) => self.wake(address),
+                Some(address) => self.fault_again(address, true),
+                None => {}
+            },
+        }
+        true
     }
 
     /// Reads pages with neighbouring slots in one go. False when there is no landing slot.
@@ -251,7 +265,7 @@ impl Engine {
 
     /// Whether so many pages more have to wait until room is made, as it can be.
     pub(super) fn has_to_wait(&self, pages: u64) -> bool {
-        self.held() + pages > self.limits.total && self.can_make_room()
+        self.held() + pages > self.limits.total + self.ration.excess && self.can_make_room()
     }
 
     /// Puts what waits in a slot in place.

@@ -188,7 +188,7 @@ impl Engine {
     fn note_known(&mut self, page: u32, address: u64) {
         let now = Instant::now();
         let is_it = |(range, until): &(Range<u64>, Instant)| range.contains(&address) && now < *until;
-        if self.unknown_giving_up.iter().any(is_it) {
+        if self.giving_up.unknown.iter().any(is_it) {
             self.note_giving_up(page / BLOCK_PAGES, 1 << (page % BLOCK_PAGES), now);
         }
     }
@@ -216,9 +216,9 @@ impl Engine {
     /// seen which pages are left, and those may be in use again.
     fn about_to_go(&mut self, range: &Range<u64>) {
         let now = Instant::now();
-        self.unknown_giving_up.retain(|&(_, until)| now < until);
+        self.giving_up.unknown.retain(|&(_, until)| now < until);
         for gap in self.space.gaps(range.clone()) {
-            self.unknown_giving_up.push((gap, now + GIVING_UP));
+            self.giving_up.unknown.push((gap, now + GIVING_UP));
         }
         for (block, pages) in self.space.pages_in(range).into_iter().flat_map(block_by_block) {
             let first = block * BLOCK_PAGES;
@@ -382,6 +382,8 @@ impl GivingUp {
 pub(super) struct GivenUp {
     pub(super) in_turn: VecDeque<GivingUp>,
     blocks: BTreeSet<u32>,
+    /// Memory being given up that was registered and not yet entered, and until when that may take.
+    pub(super) unknown: Vec<(Range<u64>, Instant)>,
 }
 
 /// A block of which pages were given up.

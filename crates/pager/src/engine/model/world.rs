@@ -201,12 +201,11 @@ impl World {
             engine.slots,
             engine.staging,
             (&engine.waiting, &engine.parked, &engine.dirty, &engine.free_runs, &engine.runs),
-            (&engine.soft, &engine.pool, &engine.io.parts),
+            (&engine.soft, &engine.pool, &engine.io.parts, &engine.ration),
             (
                 &engine.landed,
                 &engine.free_landing,
                 engine.stuck,
-                engine.untold,
                 engine.leaving,
                 &engine.cleaning,
                 engine.kept_words.addresses()
@@ -229,7 +228,7 @@ impl World {
                 engine.write_again.map(until),
                 (engine.unmovable.in_a_row, &engine.unmovable.asked_for),
                 engine.unmovable.alike.as_ref().map(|(range, at)| (range, since(*at))),
-                engine.unknown_giving_up.iter().map(|(range, at)| (range, until(*at))).collect::<Vec<_>>(),
+                engine.giving_up.unknown.iter().map(|(range, at)| (range, until(*at))).collect::<Vec<_>>(),
                 [engine.given_up_seen, engine.children_seen].map(since),
                 engine
                     .fresh
