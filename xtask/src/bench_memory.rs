@@ -92,7 +92,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
     if arguments.iter().any(|argument| argument == "--list") {
         CELLS.iter().for_each(|cell| println!("{:<22} {}", cell.name, cell.told()));
         println!(
-            "{:<22} 1 KiB values, data 2 x DRAM, Gaussian keys, 70 % gets, at a fixed rate",
+            "{:<22} 1 KiB values, data 2 x DRAM, Gaussian keys, 70 % gets, at a fixed rate; then while it saves",
             redis::NAME
         );
         return Ok(ExitCode::SUCCESS);
