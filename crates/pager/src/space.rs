@@ -1,8 +1,8 @@
 //! From addresses to page numbers and back: which parts of the program's memory are under the pager.
 //!
-//! Page numbers are dense and handed out in whole blocks of [`BLOCK_PAGES`] pages that are aligned in the
-//! address space too, so that a block is one stretch of addresses. Memory that continues other memory goes
-//! on in its numbers where these are free. It knows nothing of what is in the pages.
+//! Page numbers are dense and handed out in whole blocks of [`BLOCK_PAGES`] pages. A block is one stretch of
+//! addresses, aligned until its memory moves. Memory that continues other memory goes on in its numbers where
+//! these are free. It knows nothing of what is in the pages.
 //!
 //! Programs have thousands of pieces of memory (a stack for each thread, an arena for each heap), and each
 //! fault asks for a page: so all that is asked of it takes a time that grows with their logarithm.
@@ -43,7 +43,7 @@ pub(crate) fn block_by_block(pages: Range<u32>) -> impl Iterator<Item = (u32, u6
 pub struct Region {
     /// Its addresses, whole pages.
     pub range: Range<u64>,
-    /// The number of its first page; `first % BLOCK_PAGES` is its place in an aligned block.
+    /// The number of its first page.
     pub first: u32,
 }
 
@@ -345,27 +345,49 @@ impl Space {
         starts.into_iter().zip(self.remove(range)).flat_map(|(start, pages)| (start..).zip(pages))
     }
 
-    /// Moves what is in `from`, which has to be under the pager from end to end, to `to`, where nothing is,
-    /// with its numbers. False where these cannot stay, and nothing is done: where its pages would have other
-    /// places in their blocks, or some of a block would stay behind.
-    pub fn relocate(&mut self, from: &Range<u64>, to: u64) -> bool {
+    /// Moves what is in `from` to `to`, where nothing is, with its numbers. Returns what cannot keep them and
+    /// stays where it was: the ends where some of a block would not go along, as that has to be one stretch
+    /// of addresses; and all of it where some is not under the pager.
+    pub fn relocate(&mut self, from: &Range<u64>, to: u64) -> Vec<Range<u64>> {
         let parts: Vec<Region> = self.parts(from).collect();
         let bytes: u64 = parts.iter().map(|part| part.range.end - part.range.start).sum();
-        let leaves = |(start, pages): (u64, Range<u32>)| {
-            from.start <= start && start + pages.len() as u64 * PAGE <= from.end
-        };
-        let leaves_whole = |block: u32| self.stretches(block).into_iter().all(leaves);
-        let ends = parts.iter().map(Region::blocks).flat_map(|blocks| [blocks.start, blocks.end - 1]);
-        let is_aligned = from.start.abs_diff(to).is_multiple_of(BLOCK_BYTES);
-        if !is_aligned || bytes != from.end - from.start || !ends.into_iter().all(leaves_whole) {
-            return false;
+        if bytes != from.end - from.start {
+            return vec![from.clone()];
         }
-        self.cut_out(from);
-        for Region { range, first } in parts {
+        let (mut go, mut stay) = (Vec::new(), Vec::new());
+        for part in parts {
+            let whole = self.whole_blocks_in(&part, from);
+            let bounds = [part.range.start, whole.start, whole.end, part.range.end];
+            let ends = [bounds[0]..bounds[1], bounds[2]..bounds[3]];
+            stay.extend(ends.into_iter().filter(|end| !end.is_empty()));
+            go.extend(part.part(&whole));
+        }
+        for part in &go {
+            self.cut_out(&part.range);
+        }
+        for Region { range, first } in go {
             let there = |address: u64| to + (address - from.start);
             self.insert(Region { range: there(range.start)..there(range.end), first });
         }
-        true
+        stay
+    }
+
+    /// The addresses of those blocks of a part of `from` of which nothing is elsewhere.
+    fn whole_blocks_in(&self, part: &Region, from: &Range<u64>) -> Range<u64> {
+        let is_in = |(start, pages): (u64, Range<u32>)| {
+            from.start <= start && start + pages.len() as u64 * PAGE <= from.end
+        };
+        let is_whole = |block: u32| self.stretches(block).into_iter().all(is_in);
+        let (mut blocks, pages) = (part.blocks(), part.pages());
+        if !is_whole(blocks.start) {
+            blocks.start += 1;
+        }
+        if !blocks.is_empty() && !is_whole(blocks.end - 1) {
+            blocks.end -= 1;
+        }
+        let start = pages.start.max(blocks.start * BLOCK_PAGES).min(pages.end);
+        let end = pages.end.min(blocks.end * BLOCK_PAGES).max(start);
+        part.address_of(start)..part.address_of(end)
     }
 
     /// Whether anything in `range` is under the pager.
@@ -395,14 +417,15 @@ impl Space {
         Some((address, pages.start..pages.end.min(pages.start + most)))
     }
 
-    /// The first stretch at or after an address, up to where addresses are a multiple of `bytes`: its
-    /// addresses, and its first page.
+    /// The first stretch at or after an address, up to where numbers are a multiple of that of some `blocks`:
+    /// its addresses, and its first page.
     #[must_use]
-    pub fn stretch_from(&self, address: u64, bytes: u64) -> Option<(Range<u64>, u32)> {
+    pub fn stretch_from(&self, address: u64, blocks: u32) -> Option<(Range<u64>, u32)> {
         let region = self.at_or_after(address).find(|region| region.range.end > address)?;
         let start = address.max(region.range.start);
-        let end = region.range.end.min((start / bytes + 1) * bytes);
-        Some((start..end, region.page_at(start)))
+        let (first, most) = (region.page_at(start), blocks * BLOCK_PAGES);
+        let end = region.pages().end.min((first / most + 1) * most);
+        Some((start..region.address_of(end), first))
     }
 }
 
@@ -425,10 +448,10 @@ mod tests {
         assert_eq!(space.next_stretch(60..128, 16), Some((BLOCK_BYTES - PAGE, 63..79)));
         assert_eq!(space.next_stretch(120..128, 16), Some((BLOCK_BYTES + 56 * PAGE, 120..128)));
         assert_eq!(space.next_stretch(0..63, 16), None);
-        let bytes = 2 * BLOCK_BYTES;
-        assert_eq!(space.stretch_from(0, bytes), Some((BLOCK_BYTES - PAGE..bytes, 63)));
-        assert_eq!(space.stretch_from(bytes, bytes), Some((bytes..3 * BLOCK_BYTES, 128)));
-        assert_eq!(space.stretch_from(3 * BLOCK_BYTES, bytes), None);
+        let two = 2 * BLOCK_BYTES;
+        assert_eq!(space.stretch_from(0, 2), Some((BLOCK_BYTES - PAGE..two, 63)));
+        assert_eq!(space.stretch_from(two, 2), Some((two..3 * BLOCK_BYTES, 128)));
+        assert_eq!(space.stretch_from(3 * BLOCK_BYTES, 2), None);
         assert_eq!(space.address(63), Some(BLOCK_BYTES - PAGE));
     }
 
@@ -469,28 +492,38 @@ mod tests {
 
     #[test]
     fn what_moves_keeps_its_numbers_where_its_blocks_go_whole() {
-        let far = 1 << 40;
+        let far = (1 << 40) + PAGE;
         let mut space = Space::new(8);
         space.add(BLOCK_BYTES..4 * BLOCK_BYTES).unwrap();
+        let beyond = 2 * BLOCK_BYTES..5 * BLOCK_BYTES;
+        assert_eq!(space.relocate(&beyond, far), vec![beyond; 1], "not all of it is there");
         let part = 2 * BLOCK_BYTES..3 * BLOCK_BYTES;
-        assert!(!space.relocate(&part, far + PAGE), "it would lie otherwise in its blocks");
-        assert!(!space.relocate(&(part.start + PAGE..part.end), far + PAGE), "the first page would stay");
-        assert!(!space.relocate(&(part.start..5 * BLOCK_BYTES), far), "not all of it is there");
-        assert!(space.relocate(&part, far));
+        let less = part.start + PAGE..part.end - PAGE;
+        assert_eq!(space.relocate(&less, far), vec![less; 1], "a block would be in two places");
+        assert_eq!(space.relocate(&part, far), []);
         assert_eq!((space.page(part.start), space.page(far), space.address(64)), (None, Some(64), Some(far)));
         assert_eq!((space.page(BLOCK_BYTES), space.page(3 * BLOCK_BYTES)), (Some(0), Some(128)));
         assert_eq!((space.bytes() / BLOCK_BYTES, space.regions().count()), (3, 3));
+        // What grows there goes on in its numbers, or has others where these are not free.
+        assert_eq!(space.add(far + BLOCK_BYTES..far + BLOCK_BYTES + PAGE).unwrap().first % BLOCK_PAGES, 1);
+        space.remove(&(far + BLOCK_BYTES..far + BLOCK_BYTES + PAGE));
         // Beside the others again it is one with them.
-        assert!(space.relocate(&(far..far + BLOCK_BYTES), part.start));
+        assert_eq!(space.relocate(&(far..far + BLOCK_BYTES), part.start), []);
         assert_eq!(space.regions().count(), 1);
+        // Of what begins and ends within blocks of others, these stay behind.
+        let moves = BLOCK_BYTES + 5 * PAGE..4 * BLOCK_BYTES - PAGE;
+        let ends = [moves.start..2 * BLOCK_BYTES, 3 * BLOCK_BYTES..moves.end];
+        assert_eq!(space.relocate(&moves, far), ends);
+        assert_eq!((space.page(moves.start), space.page(far)), (Some(5), None));
+        assert_eq!(space.address(64), Some(far + (2 * BLOCK_BYTES - moves.start)));
         // What is the end of its memory may end within a block.
-        space.add(far..far + BLOCK_BYTES + 5 * PAGE).unwrap();
-        assert!(space.relocate(&(far..far + BLOCK_BYTES + 5 * PAGE), far + 7 * BLOCK_BYTES));
+        space.add(1 << 41..(1 << 41) + BLOCK_BYTES + 5 * PAGE).unwrap();
+        assert_eq!(space.relocate(&(1 << 41..(1 << 41) + BLOCK_BYTES + 5 * PAGE), 1 << 42), []);
     }
 
     proptest! {
-        /// Against a plain list of owned addresses: any mix of adding and removing gives each address one
-        /// page number, no two the same, and the way back agrees.
+        /// Against a plain list of owned addresses: any mix of adding, removing and moving gives each address
+        /// one page number, no two the same, the way back agrees, and a block is one stretch of addresses.
         #[test]
         fn numbers_and_addresses_agree(steps in prop::collection::vec((0u64..300, 1u64..200, any::<Option<bool>>()), 1..30)) {
             let mut space = Space::new(64);
@@ -498,15 +531,19 @@ mod tests {
             for (start, pages, add) in steps {
                 let range = start * PAGE..(start + pages) * PAGE;
                 let Some(add) = add else {
-                    // To other addresses and, where nothing is, back.
+                    // To other addresses, which are not aligned alike, and back.
                     let whole = space.gaps(range.clone()).is_empty();
-                    let (there, before) = (range.start + (1 << 40), space.pages_in(&range));
-                    let moved = space.relocate(&range, there);
-                    prop_assert!(whole || !moved);
-                    if moved {
-                        let away = there..there + (range.end - range.start);
-                        prop_assert!(!space.has_any(&range) && space.pages_in(&away) == before);
-                        prop_assert!(space.relocate(&away, range.start));
+                    let (there, before) = (range.start + (1 << 40) + PAGE, space.pages_in(&range));
+                    let stay = space.relocate(&range, there);
+                    prop_assert!(whole || stay == [range.clone()]);
+                    let moved = |address: u64| address - range.start + there;
+                    for page in range.clone().step_by(PAGE as usize).filter(|_| whole) {
+                        let stays = stay.iter().any(|range| range.contains(&page));
+                        prop_assert_eq!((space.page(page).is_some(), space.page(moved(page)).is_some()), (stays, !stays));
+                    }
+                    for region in space.parts(&(there..moved(range.end))).collect::<Vec<_>>() {
+                        let back = region.range.start - there + range.start;
+                        prop_assert_eq!(space.relocate(&region.range, back), vec![]);
                     }
                     prop_assert_eq!(space.pages_in(&range), before);
                     continue;
@@ -538,6 +575,67 @@ mod tests {
                         prop_assert_eq!(u64::from(number % BLOCK_PAGES), page % u64::from(BLOCK_PAGES));
                     }
                 }
+            }
+        }
+
+        /// Memory that moves by any number of pages keeps the numbers of what goes along in whole blocks, and
+        /// whatever is added beside it then: no two pages have one number, the way back agrees, and a block is
+        /// one stretch of addresses.
+        #[test]
+        fn what_moves_by_any_way_keeps_blocks_together(
+            steps in prop::collection::vec((0u64..400, 1u64..200, prop_oneof![Just(None), Just(Some(0)), (1u64..600).prop_map(Some)]), 1..40)
+        ) {
+            let mut space = Space::new(64);
+            let mut numbers: BTreeMap<u64, u32> = BTreeMap::new();
+            let enter = |space: &Space, numbers: &mut BTreeMap<u64, u32>, range: Range<u64>| {
+                let pages = range.step_by(PAGE as usize);
+                numbers.extend(pages.filter_map(|page| Some((page, space.page(page)?))));
+            };
+            for (start, pages, what) in steps {
+                let range = start * PAGE..(start + pages) * PAGE;
+                match what {
+                    None => {
+                        for gap in space.gaps(range) {
+                            space.add(gap.clone());
+                            enter(&space, &mut numbers, gap);
+                        }
+                    }
+                    Some(0) => {
+                        space.remove(&range);
+                        numbers.retain(|address, _| !range.contains(address));
+                    }
+                    Some(by) => {
+                        let there = range.start + (pages + by) * PAGE..range.end + (pages + by) * PAGE;
+                        if !space.gaps(range.clone()).is_empty() || space.has_any(&there) {
+                            continue;
+                        }
+                        let stay = space.relocate(&range, there.start);
+                        let moved = |address: u64| address - range.start + there.start;
+                        let went: Vec<_> = numbers.extract_if(range.clone(), |_, _| true).collect();
+                        for (address, number) in went {
+                            if !stay.iter().any(|stays| stays.contains(&address)) {
+                                numbers.insert(moved(address), number);
+                            }
+                        }
+                        for end in stay {
+                            space.remove(&end);
+                            let end = moved(end.start)..moved(end.end);
+                            space.add(end.clone());
+                            enter(&space, &mut numbers, end);
+                        }
+                    }
+                }
+                prop_assert_eq!(space.bytes() / PAGE, numbers.len() as u64);
+                let mut blocks: BTreeMap<u32, u64> = BTreeMap::new();
+                let mut seen = std::collections::BTreeSet::new();
+                for (&address, &number) in &numbers {
+                    prop_assert_eq!((space.page(address), space.address(number)), (Some(number), Some(address)));
+                    prop_assert!(seen.insert(number));
+                    let base = address.wrapping_sub(u64::from(number) * PAGE);
+                    prop_assert_eq!(*blocks.entry(number / BLOCK_PAGES).or_insert(base), base);
+                }
+                let free: Vec<u32> = space.free.iter().flat_map(|(&start, &end)| start..end).collect();
+                prop_assert_eq!(free, (0..64).filter(|block| !blocks.contains_key(block)).collect::<Vec<_>>());
             }
         }
     }

@@ -20,9 +20,8 @@ use crate::table::State;
 use overdrive_sys::uffd::PAGE;
 use std::ops::Range;
 
-/// Walked through at once: what a page table covers. The other processors are interrupted once for each.
-const STRETCH_BYTES: u64 = 512 * PAGE;
-const STRETCH_BLOCKS: usize = (STRETCH_BYTES / PAGE / BLOCK_PAGES as u64) as usize;
+/// Walked through at once: as much as a page table covers. Other processors are interrupted once for each.
+const STRETCH_BLOCKS: usize = 512 / BLOCK_PAGES as usize;
 /// Stretches looked at for one that has pages in place.
 const EMPTY_MAX: u32 = 64;
 /// A round begins when as many pages were evicted as this share of those that fit: a half. Where rounds tell
@@ -233,7 +232,7 @@ impl Engine {
     /// Looks at the first stretch from an address on that has pages in place. Returns where the next begins.
     fn look_from(&mut self, mut from: u64) -> Option<u64> {
         for _ in 0..EMPTY_MAX {
-            let (addresses, first) = self.space.stretch_from(from, STRETCH_BYTES)?;
+            let (addresses, first) = self.space.stretch_from(from, STRETCH_BLOCKS as u32)?;
             from = addresses.end;
             let last = first + ((addresses.end - addresses.start) / PAGE) as u32 - 1;
             let mut blocks = first / BLOCK_PAGES..=last / BLOCK_PAGES;
@@ -246,7 +245,6 @@ impl Engine {
     }
 
     fn look_at(&mut self, addresses: Range<u64>, pages: Range<u32>) {
-        // Blocks are aligned in the address space too, so a stretch has no more than these.
         let mut written = [0u64; STRETCH_BLOCKS];
         let blocks = pages.start / BLOCK_PAGES..=(pages.end - 1) / BLOCK_PAGES;
         let bit = |address: u64| pages.start % BLOCK_PAGES + ((address - addresses.start) / PAGE) as u32;

@@ -8,6 +8,7 @@
 
 use super::changes::{Changes, Followed};
 use super::load::{READ_AGAIN, opened};
+use super::message::moved_along;
 use super::notice::TOO_MANY_CHILDREN;
 use super::{Engine, Load, Purpose};
 use crate::platform::{AsFd, Descriptor, Instant, Message, Userfault, pause};
@@ -491,6 +492,12 @@ impl Engine {
     /// ENOMEM without numbers for its pages: their content could not be found again.
     fn child_moved(&mut self, child: &mut Child, from: &Range<u64>, to: &Range<u64>) -> Result<(), Errno> {
         child.changes.note_moved(from.clone(), to.clone());
+        let ends = child.space.relocate(from, to.start);
+        ends.iter().try_for_each(|end| Self::child_renumbered(child, end, &moved_along(end, from, to)))
+    }
+
+    /// Its pages have other numbers.
+    fn child_renumbered(child: &mut Child, from: &Range<u64>, to: &Range<u64>) -> Result<(), Errno> {
         // All is picked up before anything is put down: the new numbers may be the old ones, used again.
         let mut carried = Vec::new();
         for (start, old) in child.space.take_out(from) {

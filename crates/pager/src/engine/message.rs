@@ -316,8 +316,9 @@ impl Engine {
     /// Memory has another address.
     fn moved(&mut self, from: &Range<u64>, to: &Range<u64>) -> Result<(), Errno> {
         self.changes.note_moved(from.clone(), to.clone());
-        // Of gigabytes only this is quick. The kernel puts what is large at multiples of huge pages.
-        if self.space.relocate(from, to.start) { Ok(()) } else { self.renumber(from, to) }
+        // Of gigabytes only this is quick.
+        let ends = self.space.relocate(from, to.start);
+        ends.iter().try_for_each(|end| self.renumber(end, &moved_along(end, from, to)))
     }
 
     /// Its pages get other numbers, and everything that names them follows.
@@ -367,6 +368,11 @@ impl Engine {
         self.stats.set(Stat::ManagedBytes, self.space.bytes());
         Ok(())
     }
+}
+
+/// Where a part of what moved is now.
+pub(super) fn moved_along(part: &Range<u64>, from: &Range<u64>, to: &Range<u64>) -> Range<u64> {
+    to.start + (part.start - from.start)..to.start + (part.end - from.start)
 }
 
 #[cfg(test)]
