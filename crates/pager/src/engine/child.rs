@@ -33,8 +33,10 @@ const GIVING_PAUSE: Duration = Duration::from_micros(20);
 /// for a page meanwhile waits for that too.
 const PARTED_WITH_AT_ONCE: u32 = if cfg!(test) { 1 } else { 256 };
 
-/// Who has forked needs the processor for so long until it has its child.
+/// Who has forked needs the processor for so long until it has its child. With fewer pages than this the
+/// engine has done its part sooner.
 const FORK_PAUSE: Duration = Duration::from_micros(100);
+const PAUSES_FROM: u32 = if cfg!(test) { 1 } else { 16_384 };
 
 /// One child and its memory.
 #[derive(Debug)]
@@ -157,13 +159,15 @@ impl Engine {
         self.children.iter().map(|child| child.pages.min(child.space.bytes() / PAGE)).sum()
     }
 
-    /// The process forked. What that takes is not done before it has gone on: the engine goes first on the
+    /// The process forked. What takes long is not done before it has gone on: the engine goes first on the
     /// processor that both run on.
     ///
     /// # Errors
     /// The child's messages cannot be read.
     pub(super) fn forked(&mut self, descriptor: Descriptor) -> Result<(), Errno> {
-        pause(FORK_PAUSE);
+        if self.space.pages_end() >= PAUSES_FROM {
+            pause(FORK_PAUSE);
+        }
         let space = self.space.clone();
         let mut table = self.table.of_child(space.pages_end());
         self.inherit(&space, &mut table, |engine, page| {

@@ -66,20 +66,25 @@ impl Engine {
     pub(super) fn start_waiting(&mut self) {
         self.ration.note(self.held(), self.limits.total, !self.can_make_room());
         for _ in 0..self.waiting.len() {
-            if self.has_to_wait(1) {
-                if !self.ration.take(self.held()) {
-                    break;
-                }
-                self.ration.excess = (self.held() + 1).saturating_sub(self.limits.total);
-            }
-            let Some(page) = self.waiting.pop_front() else { break };
-            if !self.start_one_that_waits(page) {
-                self.waiting.push_front(page);
-                break;
-            }
+            let Some(page) = self.waiting.pop_front() else { return };
+            let came = self.may_come() && self.start_one_that_waits(page);
             self.ration.excess = 0;
+            if !came {
+                self.waiting.push_front(page);
+                return;
+            }
         }
-        self.ration.excess = 0;
+    }
+
+    /// Whether the next that waits need not any longer. Where too much is held it is an excess until it came.
+    fn may_come(&mut self) -> bool {
+        if !self.has_to_wait(1) {
+            return true;
+        }
+        let held = self.held();
+        let may = self.ration.take(held);
+        self.ration.excess = if may { (held + 1).saturating_sub(self.limits.total) } else { 0 };
+        may
     }
 
     /// False when there is no landing slot for it.
