@@ -20,7 +20,7 @@ const EMPTY_MOST: u64 = 64;
 pub type Slot = u32;
 
 /// Slots of one segment, a bit each: what is done to many at once is done segment by segment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bunch {
     segment: u32,
     slots: u64,
@@ -238,9 +238,6 @@ impl Slots {
 
     /// Gives slots up.
     pub fn give_up_some(&mut self, Bunch { segment, slots }: Bunch) {
-        if slots == 0 {
-            return;
-        }
         let owned = &mut self.owned[segment as usize];
         debug_assert!(*owned & slots == slots, "slots {slots:x} of segment {segment}: it has {owned:x}");
         *owned &= !slots;

@@ -229,18 +229,11 @@ impl Space {
     /// The blocks that a newcomer reaches into, but for the first and last where they are the same stretch of
     /// addresses for who is there already.
     fn without_shared(&self, newcomer: &Region) -> Range<u32> {
-        let mut blocks = newcomer.blocks();
         let is_shared = |block: u32| {
             let mut there = self.with_pages_in(pages_of(block)).peekable();
             there.peek().is_some() && there.all(|region| region.base() == newcomer.base())
         };
-        if is_shared(blocks.start) {
-            blocks.start += 1;
-        }
-        if !blocks.is_empty() && is_shared(blocks.end - 1) {
-            blocks.end -= 1;
-        }
-        blocks
+        without_ends(newcomer.blocks(), is_shared)
     }
 
     fn is_free(&self, blocks: &Range<u32>) -> bool {
@@ -264,15 +257,10 @@ impl Space {
 
     /// Gives back those of the blocks that nobody reaches into any more: all but perhaps the first and last.
     /// These may be free already, by who reached into them too.
-    fn give_free(&mut self, mut blocks: Range<u32>) {
+    fn give_free(&mut self, blocks: Range<u32>) {
         let is_free = |block: u32| self.is_free(&(block..block + 1));
         let stays = |block: u32| self.with_pages_in(pages_of(block)).next().is_some() || is_free(block);
-        if stays(blocks.start) {
-            blocks.start += 1;
-        }
-        if !blocks.is_empty() && stays(blocks.end - 1) {
-            blocks.end -= 1;
-        }
+        let mut blocks = without_ends(blocks, stays);
         if blocks.is_empty() {
             return;
         }
@@ -357,8 +345,7 @@ impl Space {
         let (mut go, mut stay) = (Vec::new(), Vec::new());
         for part in parts {
             let whole = self.whole_blocks_in(&part, from);
-            let bounds = [part.range.start, whole.start, whole.end, part.range.end];
-            let ends = [bounds[0]..bounds[1], bounds[2]..bounds[3]];
+            let ends = [part.range.start..whole.start, whole.end..part.range.end];
             stay.extend(ends.into_iter().filter(|end| !end.is_empty()));
             go.extend(part.part(&whole));
         }
@@ -377,14 +364,8 @@ impl Space {
         let is_in = |(start, pages): (u64, Range<u32>)| {
             from.start <= start && start + pages.len() as u64 * PAGE <= from.end
         };
-        let is_whole = |block: u32| self.stretches(block).into_iter().all(is_in);
-        let (mut blocks, pages) = (part.blocks(), part.pages());
-        if !is_whole(blocks.start) {
-            blocks.start += 1;
-        }
-        if !blocks.is_empty() && !is_whole(blocks.end - 1) {
-            blocks.end -= 1;
-        }
+        let is_divided = |block: u32| !self.stretches(block).into_iter().all(is_in);
+        let (blocks, pages) = (without_ends(part.blocks(), is_divided), part.pages());
         let start = pages.start.max(blocks.start * BLOCK_PAGES).min(pages.end);
         let end = pages.end.min(blocks.end * BLOCK_PAGES).max(start);
         part.address_of(start)..part.address_of(end)
@@ -427,6 +408,17 @@ impl Space {
         let end = region.pages().end.min((first / most + 1) * most);
         Some((start..region.address_of(end), first))
     }
+}
+
+/// Blocks without the first and the last where these are so.
+fn without_ends(mut blocks: Range<u32>, are: impl Fn(u32) -> bool) -> Range<u32> {
+    if are(blocks.start) {
+        blocks.start += 1;
+    }
+    if !blocks.is_empty() && are(blocks.end - 1) {
+        blocks.end -= 1;
+    }
+    blocks
 }
 
 fn pages_of(block: u32) -> Range<u32> {

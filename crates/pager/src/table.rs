@@ -194,6 +194,12 @@ impl Table {
         self.place[page as usize].checked_sub(1)
     }
 
+    /// Where the page is in the compressed tier, if it is there.
+    #[must_use]
+    pub fn cell(&self, page: u32) -> Option<u32> {
+        self.place(page).filter(|_| self.state(page) == State::Compressed)
+    }
+
     /// Puts a page into another state, at a place or none.
     pub fn set(&mut self, page: u32, state: State, place: Option<u32>) {
         let page = page as usize;

@@ -62,6 +62,42 @@ impl Child {
         self.table.used(self.table.len()).filter(|&page| self.table.state(page) == State::Staged).collect()
     }
 
+    /// Its memory moved: what it had in slots goes along.
+    ///
+    /// # Errors
+    /// ENOMEM without numbers for its pages: their content could not be found again.
+    fn moved(&mut self, from: &Range<u64>, to: &Range<u64>) -> Result<(), Errno> {
+        self.changes.note_moved(from.clone(), to.clone());
+        let ends = self.space.relocate(from, to.start);
+        ends.iter().try_for_each(|end| self.renumber(end, &moved_along(end, from, to)))
+    }
+
+    /// Its pages get other numbers.
+    fn renumber(&mut self, from: &Range<u64>, to: &Range<u64>) -> Result<(), Errno> {
+        // All is picked up before anything is put down: the new numbers may be the old ones, used again.
+        let mut carried = Vec::new();
+        for (start, old) in self.space.take_out(from) {
+            let state = match self.table.state(old) {
+                State::Empty => continue,
+                State::Loading => State::Stored,
+                other => other,
+            };
+            let has_place = matches!(state, State::Compressed | State::Staged);
+            let place = self.table.place(old).filter(|_| has_place);
+            self.table.set(old, State::Empty, None);
+            carried.push((start, state, place, self.table.set_slot(old, 0), self.table.mark(old)));
+        }
+        let region = self.space.add(to.clone()).ok_or(Errno::NOMEM)?;
+        self.table.grow(self.space.pages_end());
+        for (start, state, place, slot, mark) in carried {
+            let new = region.first + start;
+            self.table.set(new, state, place);
+            self.table.set_slot(new, slot);
+            self.table.set_mark(new, mark);
+        }
+        Ok(())
+    }
+
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         self.userfault.as_fd()
@@ -87,11 +123,6 @@ pub(super) struct Gone {
     pub(super) table: Table,
     /// The first block that was not looked at.
     next: u32,
-}
-
-/// Where a page is in the compressed tier, if it is there.
-fn cell_in(table: &Table, page: u32) -> Option<u32> {
-    table.place(page).filter(|_| table.state(page) == State::Compressed)
 }
 
 /// A child and who serves it.
@@ -133,7 +164,7 @@ impl Followed for Served<'_> {
             Message::Remap { from, to, length } => {
                 let (from, to) = (from..from + length, to..to + length);
                 self.vacate(&from, &to)?;
-                self.engine.child_moved(self.child, &from, &to)?;
+                self.child.moved(&from, &to)?;
                 self.wake_all(&from);
             }
             Message::Fork(descriptor) => return engine.child_forked(child, descriptor),
@@ -294,7 +325,7 @@ impl Engine {
         let mut held = [0; BLOCK_PAGES as usize];
         for bit in bits_of(pages) {
             let page = block * BLOCK_PAGES + bit;
-            if let Some(cell) = cell_in(table, page) {
+            if let Some(cell) = table.cell(page) {
                 self.pool.release_hold(cell);
             }
             held[bit as usize] = table.set_slot(page, 0);
@@ -488,42 +519,6 @@ impl Engine {
                 let _ = child.userfault.wake(address, PAGE);
             }
         }
-    }
-
-    /// A child's memory moved: what it had in slots goes along.
-    ///
-    /// # Errors
-    /// ENOMEM without numbers for its pages: their content could not be found again.
-    fn child_moved(&mut self, child: &mut Child, from: &Range<u64>, to: &Range<u64>) -> Result<(), Errno> {
-        child.changes.note_moved(from.clone(), to.clone());
-        let ends = child.space.relocate(from, to.start);
-        ends.iter().try_for_each(|end| Self::child_renumbered(child, end, &moved_along(end, from, to)))
-    }
-
-    /// Its pages have other numbers.
-    fn child_renumbered(child: &mut Child, from: &Range<u64>, to: &Range<u64>) -> Result<(), Errno> {
-        // All is picked up before anything is put down: the new numbers may be the old ones, used again.
-        let mut carried = Vec::new();
-        for (start, old) in child.space.take_out(from) {
-            let state = match child.table.state(old) {
-                State::Empty => continue,
-                State::Loading => State::Stored,
-                other => other,
-            };
-            let has_place = matches!(state, State::Compressed | State::Staged);
-            let place = child.table.place(old).filter(|_| has_place);
-            child.table.set(old, State::Empty, None);
-            carried.push((start, state, place, child.table.set_slot(old, 0), child.table.mark(old)));
-        }
-        let region = child.space.add(to.clone()).ok_or(Errno::NOMEM)?;
-        child.table.grow(child.space.pages_end());
-        for (start, state, place, slot, mark) in carried {
-            let new = region.first + start;
-            child.table.set(new, state, place);
-            child.table.set_slot(new, slot);
-            child.table.set_mark(new, mark);
-        }
-        Ok(())
     }
 
     /// A child forked in turn.

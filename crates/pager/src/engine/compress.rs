@@ -107,8 +107,7 @@ impl Engine {
             self.pool.long_ago().filter(|&(_, page)| blocks.insert(page / BLOCK_PAGES))
         {
             let block = page / BLOCK_PAGES * BLOCK_PAGES..(page / BLOCK_PAGES + 1) * BLOCK_PAGES;
-            let compressed = block.filter(|&page| self.table.state(page) == State::Compressed);
-            let cells = compressed.filter_map(|page| Some((self.table.place(page)?, page)));
+            let cells = block.filter_map(|page| Some((self.table.cell(page)?, page)));
             let cells: Vec<_> = cells.filter(|&(cell, _)| !self.pool.is_read_by_child(cell)).collect();
             if all.len() + cells.len() > BLOCK_PAGES as usize {
                 break;
@@ -180,9 +179,7 @@ impl Engine {
 
     /// If the page is compressed, its cell is free from now on.
     pub(super) fn leave_pool(&mut self, page: u32) {
-        if self.table.state(page) == State::Compressed
-            && let Some(cell) = self.table.place(page)
-        {
+        if let Some(cell) = self.table.cell(page) {
             self.pool.give_up(cell);
         }
     }

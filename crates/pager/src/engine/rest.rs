@@ -8,11 +8,11 @@ use std::time::Duration;
 /// Who runs for so long when the engine gives the processor up computes, and may go on for as long as the
 /// kernel lets it. Who sleeps is put before it when there is something to do, and who gives way is not.
 const COMPUTES: Duration = Duration::from_micros(200);
+/// For so long it is taken to compute.
+const COMPUTES_FOR: Duration = Duration::from_millis(20);
 /// Who tells of a change goes on a moment after that was read. If it was put off its processor, it is looked
 /// again this often.
 const UNTOLD_TICK: Duration = Duration::from_micros(500);
-/// For so long it is taken to compute.
-const COMPUTES_FOR: Duration = Duration::from_millis(20);
 
 /// For how long the engine looks again before it sleeps.
 #[derive(Debug, Clone, Copy)]

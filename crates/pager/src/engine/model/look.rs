@@ -114,10 +114,7 @@ impl World {
     /// Each cell is a compressed page's of its owner or of children, and there are no others.
     fn look_at_cells(&self) -> Result<(), String> {
         let engine = &self.engine;
-        let cell_of = |table: &Table, page| {
-            let cell = table.place(page).filter(|_| table.state(page) == State::Compressed);
-            cell.filter(|_| page < table.len())
-        };
+        let cell_of = |table: &Table, page| (page < table.len()).then(|| table.cell(page)).flatten();
         let own = pages_of(&engine.space)
             .into_iter()
             .filter_map(|page| Some((page, cell_of(&engine.table, page)?)));
