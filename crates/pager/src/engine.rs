@@ -7,18 +7,19 @@ use crate::pool::{Compress, Pool};
 use crate::queues::Queues;
 use crate::ration::Ration;
 use crate::seal::Seal;
-use crate::slots::{SEGMENT_SLOTS, Slots};
+use crate::slots::Slots;
 use crate::space::{BLOCK_PAGES, Space};
 use crate::staging::Staging;
 use crate::stats::{Stat, Stats};
 use crate::table::Table;
 use changes::Followed;
-use landing::{FreeLanding, LANDING_PAGES, NARROW_SLOTS, READS, WIDE_AREA};
+use landing::{FreeLanding, LANDING_PAGES, NARROW_SLOTS};
 use overdrive_base::size::{MIB, format_size};
 use overdrive_hist::Histogram;
 use overdrive_sys::Errno;
 use overdrive_sys::parts::Parts;
 use overdrive_sys::uffd::PAGE;
+use parts::{failed, open_maps, staging_for, store_for, userfault_that_moves};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
@@ -38,6 +39,8 @@ mod compress;
 mod evict;
 mod fault;
 mod forget;
+mod gone;
+mod helpers;
 mod hints;
 mod history;
 mod landing;
@@ -46,6 +49,7 @@ mod message;
 #[cfg(test)]
 mod model;
 mod notice;
+mod parts;
 mod rest;
 mod store_faults;
 mod strides;
@@ -56,6 +60,8 @@ mod walks;
 mod write;
 
 pub use agent::Agent;
+#[cfg(test)]
+pub(crate) use helpers::HELPERS;
 pub use hints::Hints;
 pub use notice::{Notice, ReadFailure, in_plain_words, is_much_beside};
 pub use store_faults::StoreFaults;
@@ -63,7 +69,8 @@ pub use store_faults::StoreFaults;
 /// Below this a day has too few writes for anything.
 pub const WRITES_PER_DAY_MIN: u64 = 1 << 30;
 
-/// Writes at a time: enough to keep the drive busy, few enough to leave it to the reads.
+/// Writes at a time: enough to keep the drive busy, few enough to leave it to the reads. There may be one
+/// more of what children have.
 const WRITES: u32 = 2;
 /// Blocks there are entries for from the start; for more, tables grow.
 const FIRST_BLOCKS: u32 = if cfg!(test) { 1 } else { 1024 };
@@ -302,7 +309,8 @@ pub struct Engine {
     kept_words: threads::KeptWords,
     hints: Option<Arc<Hints>>,
     children: Vec<child::Child>,
-    gone: Vec<child::Gone>,
+    helping: helpers::Helping,
+    parting: gone::Parting,
     /// Blocks into which pages were put last, and when.
     fresh: VecDeque<(u32, Instant)>,
     leaving: Option<evict::Leaving>,
@@ -317,7 +325,6 @@ pub struct Engine {
     given_up_seen: Instant,
     /// The last child's number; the parent is 0.
     last_child: u32,
-    children_seen: Instant,
     /// Nothing could be evicted, written or given back in the last round.
     stuck: bool,
     /// From reading the message to having the page in place, in nanoseconds, since `published`.
@@ -381,7 +388,8 @@ impl Engine {
             kept_words: threads::KeptWords::none(),
             hints: None,
             children: Vec::new(),
-            gone: Vec::new(),
+            helping: helpers::Helping::default(),
+            parting: gone::Parting::default(),
             fresh: VecDeque::with_capacity(evict::FRESH_BLOCKS),
             leaving: None,
             unmovable: evict::Unmovable::default(),
@@ -391,7 +399,6 @@ impl Engine {
             giving_up: message::GivenUp::default(),
             given_up_seen: Instant::now(),
             last_child: 0,
-            children_seen: Instant::now(),
             stuck: false,
             service: Histogram::new(),
             published: Instant::now(),
@@ -479,6 +486,9 @@ impl Engine {
             match done {
                 // Read in each turn.
                 Done::Messages(0) => {}
+                Done::Messages(helpers::CALLERS) => {
+                    self.helping.reception.iter_mut().for_each(|reception| reception.due = true);
+                }
                 Done::Messages(child) => self.note_child_messages(child),
                 Done::Read { slot, result } => {
                     served += u32::from(self.loads[slot as usize].as_ref().is_some_and(|load| load.wanted));
@@ -490,7 +500,11 @@ impl Engine {
                 }
                 Done::Write { token, result } => {
                     let result = self.store_faults.as_mut().map_or(result, |faults| faults.write(result));
-                    self.wrote(token, result);
+                    if token == helpers::WRITE {
+                        self.wrote_for_child(result);
+                    } else {
+                        self.wrote(token, result);
+                    }
                 }
             }
         }
@@ -504,26 +518,22 @@ impl Engine {
         (self.free_landing.most_in_demand() / READS_FOR_ONE).clamp(1, SERVED_MOST) as u32
     }
 
-    /// DRAM for pages in place, in staging and compressed, for reads of several pages, and for what children
-    /// brought back, in pages.
+    /// DRAM for pages in place, in staging and compressed, and for reads of several pages, in pages: what the
+    /// kernel counts for this process. What children brought back goes by itself. It is not made up for here:
+    /// after a fork nearly all pages are shared and cannot go, so that threads would wait for nothing.
     fn held(&self) -> u64 {
-        self.held_here() + self.children_pages()
-    }
-
-    /// The same of this process alone: what the kernel counts for it.
-    fn held_here(&self) -> u64 {
         self.queues.resident() + self.staging.pages() + self.pool.pages() + self.free_landing.held()
     }
 
     /// Lets others see where things stand.
     fn publish(&mut self) {
-        let held = self.held();
         self.stats.set(Stat::Resident, self.queues.resident());
         self.stats.set(Stat::Staged, self.staging.pages());
         self.stats.set(Stat::Stored, self.slots.taken());
         self.stats.set(Stat::Compressed, self.pool.live());
         self.stats.set(Stat::CompressedDram, self.pool.pages());
-        self.stats.raise(Stat::HeldMax, held);
+        self.stats.raise(Stat::HeldMax, self.held() + self.children_pages());
+        self.want_helpers();
         if self.published.elapsed() >= PUBLISHED_EVERY {
             self.published = Instant::now();
             self.free_landing.begin_period();
@@ -535,56 +545,6 @@ impl Engine {
             self.seal.iter().for_each(Seal::lock_again);
         }
     }
-}
-
-fn failed(step: &'static str) -> impl Fn(Errno) -> EngineError {
-    move |errno| EngineError::System { step, errno }
-}
-
-fn store_for(
-    store: File,
-    parts: Option<Parts>,
-    store_bytes: u64,
-    keeps_copies: bool,
-) -> Result<(PageIo, Slots), EngineError> {
-    let mut io = PageIo::new(store, [NARROW_SLOTS, WIDE_AREA], READS, WRITES, SEGMENT_SLOTS as usize)
-        .map_err(failed("io_uring"))?;
-    if keeps_copies {
-        io.keep_copies(SEGMENT_SLOTS as usize * PAGE as usize).map_err(failed("room to encrypt"))?;
-    }
-    let most_bytes = parts.as_ref().map_or(store_bytes, |parts| parts.most_bytes().min(store_bytes));
-    let segments = segments_in(most_bytes)?;
-    let slots = if parts.is_some() { Slots::without_room(segments) } else { Slots::new(segments) };
-    parts.into_iter().for_each(|parts| io.share(parts));
-    Ok((io, slots))
-}
-
-fn open_maps() -> Result<(PageMap, Mappings), EngineError> {
-    let page_map = PageMap::open().map_err(failed("/proc/self/pagemap"))?;
-    Ok((page_map, Mappings::open().map_err(failed("/proc/self/maps"))?))
-}
-
-fn staging_for(limits: &Limits, userfault: &Userfault) -> Result<(Staging, Frames), EngineError> {
-    let groups = (limits.total as u32).div_ceil(BLOCK_PAGES).max(4 * RELEASE_GROUPS);
-    let frames = Frames::new((groups * BLOCK_PAGES) as usize, userfault).map_err(failed("staging"))?;
-    Ok((Staging::new(groups), frames))
-}
-
-fn userfault_that_moves() -> Result<Userfault, EngineError> {
-    let userfault = Userfault::new()?;
-    if userfault.offers().moves { Ok(userfault) } else { Err(EngineError::NoMove) }
-}
-
-/// How many segments fit a store of so many bytes.
-fn segments_in(store_bytes: u64) -> Result<u32, EngineError> {
-    const FEWEST: u64 = 4;
-    let segment_bytes = u64::from(SEGMENT_SLOTS) * PAGE;
-    let segments = (store_bytes / segment_bytes).min(u64::from(u32::MAX / SEGMENT_SLOTS) / 2);
-    if segments < FEWEST {
-        let wanted_bytes = FEWEST * segment_bytes;
-        return Err(EngineError::TooSmall { what: "the store", given_bytes: store_bytes, wanted_bytes });
-    }
-    Ok(segments as u32)
 }
 
 impl Drop for Engine {

@@ -3,6 +3,7 @@
 #[cfg(not(test))]
 pub(crate) use overdrive_sys::{
     frames::Frames,
+    helper::{Callers, Helper},
     mappings::Mappings,
     page_io::{Done, PageIo},
     page_map::{PageMap, largest_child},
@@ -19,6 +20,7 @@ pub(crate) use std::{
 
 #[cfg(test)]
 pub(crate) use crate::sim::{
-    AsFd, Descriptor, Done, Frames, Instant, Mappings, Message, PageIo, PageMap, ThreadWord, ThreadWords,
-    Userfault, UserfaultError, largest_child, pause, shared_memory_pages,
+    AsFd, Callers, Descriptor, Done, Frames, Helper, Instant, Mappings, Message, PageIo, PageMap, ThreadWord,
+    ThreadWords, Userfault, UserfaultError, largest_child, pause, shared_memory_pages,
 };
+pub(crate) use overdrive_sys::helper::Door;

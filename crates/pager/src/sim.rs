@@ -5,9 +5,13 @@
 //! Contents are numbers; a page that holds one has it in its first eight bytes. 0 is a page of zeroes. Every
 //! fourth does not compress, two of them by half.
 
+use crate::engine::HELPERS;
+use crate::platform::Door;
 use crate::ranges::overlap;
 use crate::space::pages_where;
+use crate::table::mark_of;
 use overdrive_sys::Errno;
+use overdrive_sys::helper::{Answer, Taken};
 use overdrive_sys::mappings::Anonymous;
 pub(crate) use overdrive_sys::page_io::Done;
 
@@ -20,6 +24,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::ops::{Add, Range};
 use std::time::Duration;
+
+/// What marks are made with.
+pub(crate) const SEED: u64 = 7;
 
 /// Where staging frames are, and where they are thrown away.
 pub(crate) const FRAMES: u64 = 1 << 40;
@@ -252,6 +259,24 @@ pub(crate) struct Reading {
     pub(crate) length: u32,
 }
 
+/// What a helper is asked for and what it has done.
+#[derive(Debug, Clone, Default, Hash)]
+pub(crate) struct Helping {
+    /// Addresses, and marks of those that are elsewhere too.
+    pub(crate) pages: Vec<(u64, Option<u64>)>,
+    /// Stretches to look at: addresses and pages; and which pages were seen.
+    pub(crate) stretches: Vec<(u64, u32)>,
+    saw: Vec<u64>,
+    pub(crate) next: usize,
+    took: u64,
+    unchanged: u64,
+    broke_off: bool,
+    changed: Vec<(u32, u64)>,
+    /// What it has taken, by the address.
+    pub(crate) has: BTreeMap<u64, u64>,
+    pub(crate) over: bool,
+}
+
 /// Everything.
 #[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct Kernel {
@@ -271,6 +296,11 @@ pub(crate) struct Kernel {
     pub(crate) writing: Vec<Writing>,
     pub(crate) done: VecDeque<(u32, bool, i32)>,
     pub(crate) watched: BTreeMap<u32, usize>,
+    /// What helpers are at, by the memory.
+    pub(crate) helping: BTreeMap<usize, Helping>,
+    /// Children whose helper has called, and those whose helper has something to tell.
+    pub(crate) calling: BTreeSet<usize>,
+    pub(crate) helped: VecDeque<usize>,
     pub(crate) landing: BTreeMap<u32, Vec<u64>>,
     /// Pages of the process that a living thread's word is on.
     pub(crate) thread_pages: BTreeSet<u64>,
@@ -308,6 +338,132 @@ impl Kernel {
                 .insert(write.offset + index as u64 * PAGE, if index < count { content } else { u64::MAX });
         }
         self.done.push_back((write.token, true, count as i32 * PAGE as i32));
+    }
+}
+
+impl Kernel {
+    /// A helper tries the next of its pages, or tells what it has done.
+    pub(crate) fn help(&mut self, number: usize) {
+        let (parents, rest) = self.memories.split_at_mut(1);
+        let (parents, memory) = (&parents[0].standing, &mut rest[number - 1]);
+        let Some(helping) = self.helping.get_mut(&number) else { return };
+        if let Some(&(address, pages)) = helping.stretches.get(helping.next) {
+            helping.next += 1;
+            let is_own = |page: u64| !parents.contains_key(&page) || !memory.shared.contains(&page);
+            let own = |page: u64| memory.standing.contains_key(&page) && is_own(page);
+            let saw = pages_where(pages, |page| own(address + u64::from(page) * PAGE));
+            for page in crate::space::bits_of(saw) {
+                memory.shared.remove(&(address + u64::from(page) * PAGE));
+            }
+            helping.saw.push(saw);
+            return;
+        }
+        let Some(&(address, mark)) = helping.pages.get(helping.next).filter(|_| !helping.broke_off) else {
+            helping.over = true;
+            self.helped.push_back(number);
+            return;
+        };
+        let index = helping.next;
+        helping.next += 1;
+        if memory.changing > 0 {
+            helping.broke_off = true;
+            return;
+        }
+        let stays = memory.pinned.contains(&address) || memory.shared.contains(&address);
+        let Some(&Standing::Content(mut content)) = memory.standing.get(&address) else { return };
+        if stays || memory.mapped.get(&address) != Some(&true) {
+            return;
+        }
+        memory.standing.remove(&address);
+        if memory.lazy.remove(&address) && content % 2 == 1 {
+            content = 0;
+        }
+        helping.took |= 1 << index;
+        helping.has.insert(address, content);
+        if Some(mark_of(page_of(content), SEED)) == mark {
+            helping.unchanged |= 1 << index;
+        } else {
+            helping.changed.push((index as u32, content));
+        }
+    }
+}
+
+/// As [`overdrive_sys::helper::Callers`]: helpers of children belong to them from the start.
+#[derive(Debug)]
+pub(crate) struct Callers;
+
+impl Callers {
+    #[allow(clippy::unnecessary_wraps, reason = "as the real one")]
+    pub(crate) fn at(_: &Door, seed: u64) -> Result<Self, Errno> {
+        assert_eq!(seed, SEED);
+        Ok(Self)
+    }
+
+    #[allow(clippy::unused_self, reason = "as the real one")]
+    pub(crate) fn are_waiting(&self) -> bool {
+        true
+    }
+
+    #[allow(clippy::unused_self, reason = "as the real one")]
+    pub(crate) fn bring(&mut self, children: &[(u32, &Userfault)]) -> Vec<(u32, Helper)> {
+        let calls = |memory: usize| kernel(|kernel| kernel.calling.remove(&memory));
+        let those = children.iter().filter(|(_, userfault)| calls(userfault.memory));
+        those.map(|&(child, userfault)| (child, Helper { memory: userfault.memory })).collect()
+    }
+}
+
+impl AsFd for Callers {
+    fn as_fd(&self) -> usize {
+        0
+    }
+}
+
+/// As [`overdrive_sys::helper::Helper`].
+#[derive(Debug)]
+pub(crate) struct Helper {
+    memory: usize,
+}
+
+impl Helper {
+    pub(crate) fn ask(&mut self, pages: &[(u64, Option<u64>)]) -> Result<(), Errno> {
+        kernel(|kernel| {
+            if kernel.memories[self.memory].dead {
+                return Err(Errno::PIPE);
+            }
+            let helping = Helping { pages: pages.to_vec(), ..Helping::default() };
+            assert!(kernel.helping.insert(self.memory, helping).is_none(), "it is at something else");
+            Ok(())
+        })
+    }
+
+    pub(crate) fn look(&mut self, stretches: &[(u64, u32)]) -> Result<(), Errno> {
+        self.ask(&[])?;
+        kernel(|kernel| {
+            kernel.helping.entry(self.memory).and_modify(|it| it.stretches = stretches.to_vec());
+        });
+        Ok(())
+    }
+
+    pub(crate) fn answer(&mut self, mut changed: impl FnMut(u32, &[u8])) -> Result<Option<Answer>, Errno> {
+        let helping = kernel(|kernel| {
+            if kernel.memories[self.memory].dead {
+                return Err(Errno::PIPE);
+            }
+            let is_over = kernel.helping.get(&self.memory).is_some_and(|helping| helping.over);
+            Ok(if is_over { kernel.helping.remove(&self.memory) } else { None })
+        })?;
+        Ok(helping.map(|helping| {
+            helping.changed.iter().for_each(|&(index, content)| changed(index, page_of(content)));
+            let Helping { took, unchanged, broke_off, saw, stretches, .. } = helping;
+            let taken = Taken { took, unchanged, broke_off };
+            if stretches.is_empty() { Answer::Took(taken) } else { Answer::Saw(saw) }
+        }))
+    }
+}
+
+impl AsFd for Helper {
+    fn as_fd(&self) -> usize {
+        self.memory
     }
 }
 
@@ -725,9 +881,15 @@ impl PageIo {
         self.parts.pop()
     }
 
-    pub(crate) fn keep_copies(&mut self, bytes: usize) -> Result<(), Errno> {
-        self.copies = vec![vec![0; bytes]; 2];
+    #[allow(clippy::unnecessary_wraps, reason = "as the real one")]
+    pub(crate) fn keep_copy(&mut self, token: u32, bytes: usize, _: bool) -> Result<(), Errno> {
+        self.copies.resize(self.copies.len().max(token as usize + 1), Vec::new());
+        self.copies[token as usize] = vec![0; bytes];
         Ok(())
+    }
+
+    pub(crate) fn give_copy_back(&mut self, token: u32) {
+        self.copy_mut(token).fill(0);
     }
 
     pub(crate) fn copy_mut(&mut self, token: u32) -> &mut [u8] {
@@ -806,8 +968,13 @@ impl PageIo {
 
     pub(crate) fn next_done(&mut self) -> Option<Done> {
         let told = kernel(|kernel| {
-            let Kernel { watched, memories, .. } = kernel;
-            watched.iter().find_map(|(&number, &memory)| {
+            let Kernel { watched, memories, helped, .. } = kernel;
+            let number_of =
+                |memory| watched.range(HELPERS..).find(|&(_, &other)| other == memory).map(|it| *it.0);
+            if let Some(index) = helped.iter().position(|&memory| number_of(memory).is_some()) {
+                return helped.remove(index).and_then(number_of).map(Done::Messages);
+            }
+            watched.range(..HELPERS).find_map(|(&number, &memory)| {
                 std::mem::take(&mut memories[memory].untold).then_some(Done::Messages(number))
             })
         });

@@ -23,6 +23,8 @@ pub enum State {
     Lost = 5,
     /// In the compressed tier; perhaps on the store too.
     Compressed = 6,
+    /// Of a child: in place, and in the compressed tier as it was when it was put there.
+    Unpacked = 7,
 }
 
 /// Beside the state of a page in place: writes to it are watched for; they were in the round before too, and
@@ -172,6 +174,7 @@ impl Table {
             3 => State::Stored,
             4 => State::Loading,
             6 => State::Compressed,
+            7 => State::Unpacked,
             _ => State::Lost,
         }
     }
@@ -197,7 +200,7 @@ impl Table {
     /// Where the page is in the compressed tier, if it is there.
     #[must_use]
     pub fn cell(&self, page: u32) -> Option<u32> {
-        self.place(page).filter(|_| self.state(page) == State::Compressed)
+        self.place(page).filter(|_| matches!(self.state(page), State::Compressed | State::Unpacked))
     }
 
     /// Puts a page into another state, at a place or none.
@@ -214,8 +217,8 @@ impl Table {
 
     /// Whether the page is in a state in which it may be at some place.
     fn has_place(&self, page: usize) -> bool {
-        const STATES_WITH: [u8; 3] = [State::Staged as u8, State::Loading as u8, State::Compressed as u8];
-        STATES_WITH.contains(&(self.state[page] & STATES))
+        const WITH: [State; 4] = [State::Staged, State::Loading, State::Compressed, State::Unpacked];
+        WITH.iter().any(|&state| state as u8 == self.state[page] & STATES)
     }
 
     /// Notes that a round found the page in place, `written` to or not, and that writes are watched for from

@@ -10,6 +10,8 @@
 //! with this library takes it back, which it knows for ours by a timer slack that nobody else asks for.
 
 use crate::ALLOCATOR;
+use overdrive_pager::table::mark_of;
+use overdrive_sys::helper::{self, Door};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
@@ -26,6 +28,8 @@ static IS_CHILD: AtomicBool = AtomicBool::new(false);
 /// Whether memory was ever put under the pager; in a child, whether it was before the fork. The engine sets
 /// it first: who looked only before the fork would miss what is taken over while that waits for a lock.
 pub(crate) static TAKEN_OVER: AtomicBool = AtomicBool::new(false);
+/// Where the helpers of children call.
+pub(crate) static DOOR: Door = Door::closed();
 /// The timer slack of who has our death signal, and the one that processes have, in nanoseconds.
 const BOUND_SLACK: libc::c_int = 50_001;
 const USUAL_SLACK: libc::c_int = 50_000;
@@ -97,6 +101,7 @@ extern "C" fn in_child() {
             libc::_exit(128 + libc::SIGKILL);
         }
     }
+    helper::start(&DOOR, mark_of);
 }
 
 /// A program that was executed by a child has memory of its own and may outlive who served the child's.

@@ -295,6 +295,7 @@ fn serve(mut engine: Engine, places: &Places, started: &AtomicBool) {
     // what is away would read as zeroes.
     let _ends = ProgramEndsWithEngine;
     fork::note_engine();
+    engine.receive_at(&fork::DOOR);
     // A thread that wanders between processors takes its wake-ups with it: on a machine with two it halved
     // the rate of faults.
     if let Some(own) = places.own {

@@ -16,6 +16,7 @@ pub mod fault_samples;
 pub mod file;
 pub mod frames;
 pub mod guest;
+pub mod helper;
 pub mod mapped;
 pub mod mappings;
 pub mod memory_group;

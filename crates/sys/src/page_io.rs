@@ -106,8 +106,8 @@ pub struct PageIo {
     /// One list of pieces for each write, where it stays while the kernel may read it.
     pieces: Vec<Vec<libc::iovec>>,
     writing: Vec<bool>,
-    /// Copies of what is to be written, a slot for each write; none while frames are written as they are.
-    copies: Option<Arena>,
+    /// For each write, room for a copy of what is to be written; none where frames are written as they are.
+    copies: Vec<Option<Arena>>,
     /// The file was written up to here: beyond, the file system has yet to find room.
     written_to: u64,
     armed: Vec<u32>,
@@ -160,7 +160,7 @@ impl PageIo {
             reads: vec![(0, 0); pages],
             pieces: (0..writes).map(|_| Vec::with_capacity(pieces)).collect(),
             writing: vec![false; writes as usize],
-            copies: None,
+            copies: (0..writes).map(|_| None).collect(),
             written_to: 0,
             armed: Vec::new(),
             enabled: false,
@@ -207,26 +207,37 @@ impl PageIo {
         self.parts.as_ref().map_or(Ok(offset), |parts| parts.place(offset).ok_or(Errno::INVAL))
     }
 
-    /// From now on each write has a copy of its own ([`PageIo::copy_mut`]), of up to `bytes` bytes.
+    /// From now on a write has a copy of its own ([`PageIo::copy_mut`]), of up to `bytes` bytes. It takes
+    /// memory from the start if it is used `always`, else from its first use on.
     ///
     /// # Errors
     /// ENOMEM when the memory is not to be had.
-    pub fn keep_copies(&mut self, bytes: usize) -> Result<(), Errno> {
-        let copies = Arena::small(self.writing.len(), bytes)?;
-        let (base, length) = copies.extent();
-        // SAFETY: keeps our own memory out of children, which would each get a copy: it is pinned.
+    pub fn keep_copy(&mut self, token: u32, bytes: usize, always: bool) -> Result<(), Errno> {
+        let copy = if always { Arena::small(1, bytes) } else { Arena::untouched(1, bytes, false) }?;
+        let (base, length) = copy.extent();
+        // SAFETY: keeps our own memory out of children, which would each get a copy: it may be pinned.
         unsafe { rustix::mm::madvise(base, length, rustix::mm::Advice::LinuxDontFork)? };
-        self.copies = Some(copies);
+        self.copies[token as usize] = Some(copy);
         Ok(())
+    }
+
+    /// Gives the memory of a write's copy back, until it is used again.
+    ///
+    /// # Panics
+    /// As [`PageIo::copy_mut`].
+    pub fn give_copy_back(&mut self, token: u32) {
+        assert!(!self.writing[token as usize], "write {token} is in flight");
+        // Memory that stays is no harm.
+        let _ = self.copies[token as usize].as_mut().expect("a copy is kept").give_back();
     }
 
     /// The copy of a write, to be filled before [`PageIo::write_copy`].
     ///
     /// # Panics
-    /// While that write is in flight, or without [`PageIo::keep_copies`]: a defect of the caller.
+    /// While that write is in flight, or without [`PageIo::keep_copy`]: a defect of the caller.
     pub fn copy_mut(&mut self, token: u32) -> &mut [u8] {
         assert!(!self.writing[token as usize], "write {token} is in flight");
-        self.copies.as_mut().expect("copies are kept").slot_mut(token as usize)
+        self.copies[token as usize].as_mut().expect("a copy is kept").slot_mut(0)
     }
 
     /// Queues a write of the first `length` bytes of its copy at `offset` of the file.
@@ -488,7 +499,8 @@ impl PageIo {
     /// The addresses of the landing area and of the copies.
     #[must_use]
     pub fn extents(&self) -> Vec<std::ops::Range<u64>> {
-        let arenas = self.landing.iter().flat_map(|landing| &landing.parts).chain(&self.copies);
+        let arenas =
+            self.landing.iter().flat_map(|landing| &landing.parts).chain(self.copies.iter().flatten());
         let range = |(base, length): (*mut std::ffi::c_void, usize)| base as u64..base as u64 + length as u64;
         arenas.map(|arena| range(arena.extent())).collect()
     }
@@ -509,7 +521,7 @@ impl Drop for PageIo {
         }
         if self.writing.contains(&true) {
             std::mem::forget(std::mem::take(&mut self.pieces));
-            std::mem::forget(self.copies.take());
+            std::mem::forget(std::mem::take(&mut self.copies));
         }
     }
 }

@@ -401,6 +401,34 @@ pub fn make_own(range: Range<u64>) -> Result<(), Errno> {
     unsafe { rustix::mm::madvise(address, length, rustix::mm::Advice::LinuxPopulateWrite) }
 }
 
+/// [`Userfault::register_target`] for a thread that has nothing but the descriptor.
+pub(crate) fn register_frames(userfault: BorrowedFd<'_>, range: Range<u64>) -> Result<(), Errno> {
+    let range = RangeCall { start: range.start, length: range.end - range.start };
+    ioctl::<{ UFFDIO_REGISTER }, _>(
+        userfault,
+        &mut RegisterCall { range, mode: MODE_WRITE_PROTECT, ioctls: 0 },
+    )
+}
+
+/// [`Userfault::unregister`] for such a thread.
+pub(crate) fn unregister_frames(userfault: BorrowedFd<'_>, range: Range<u64>) -> Result<(), Errno> {
+    let mut range = RangeCall { start: range.start, length: range.end - range.start };
+    ioctl::<{ UFFDIO_UNREGISTER }, _>(userfault, &mut range)
+}
+
+/// [`Userfault::move_pages`] for such a thread, but a page that is not there ends it, with ENOENT: the bytes
+/// that were moved, and why no more.
+pub(crate) fn move_whole_pages(
+    userfault: BorrowedFd<'_>,
+    target: u64,
+    source: u64,
+    length: u64,
+) -> (u64, Result<(), Errno>) {
+    let mut call = CopyCall { target, source, length, mode: 0, done: 0 };
+    let outcome = ioctl::<{ UFFDIO_MOVE }, _>(userfault, &mut call);
+    (call.done.max(0) as u64, outcome)
+}
+
 /// What was done counts; an error counts when nothing was.
 fn partial(outcome: Result<(), Errno>, done: i64) -> Result<u64, Errno> {
     match outcome {

@@ -7,6 +7,7 @@
 //! here: what it brings back counts against the budget until it ends.
 
 use super::changes::{Changes, Followed};
+use super::helpers::{HELPERS, Relief, SENT, Sent};
 use super::load::{READ_AGAIN, opened};
 use super::message::moved_along;
 use super::notice::TOO_MANY_CHILDREN;
@@ -22,16 +23,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-/// How often it is found out which children have ended.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-
 /// How often, and how long apart, a new child that gives memory up is waited for.
 const GIVING_TRIES: u32 = 10_000;
 const GIVING_PAUSE: Duration = Duration::from_micros(20);
-
-/// Blocks of a child that has ended that are let go of at a time: it may have had gigabytes, and who waits
-/// for a page meanwhile waits for that too.
-const PARTED_WITH_AT_ONCE: u32 = if cfg!(test) { 1 } else { 256 };
 
 /// Who has forked needs the processor for so long until it has its child. With fewer pages than this the
 /// engine has done its part sooner.
@@ -41,8 +35,8 @@ const PAUSES_FROM: u32 = if cfg!(test) { 1 } else { 16_384 };
 /// One child and its memory.
 #[derive(Debug)]
 pub(super) struct Child {
-    number: u32,
-    userfault: Userfault,
+    pub(super) number: u32,
+    pub(super) userfault: Userfault,
     pub(super) space: Space,
     pub(super) table: Table,
     /// Pages brought back for it.
@@ -51,6 +45,7 @@ pub(super) struct Child {
     messages_due: bool,
     /// Faults to look at again.
     pub(super) parked: VecDeque<u64>,
+    pub(super) relief: Relief,
 }
 
 impl Child {
@@ -58,7 +53,13 @@ impl Child {
         page < self.table.len()
     }
 
-    fn staged(&self) -> Vec<u32> {
+    /// Pages that it holds beside those it shares with its parent. What it gave up of them is not taken off,
+    /// but it has no more than fits.
+    pub(super) fn held(&self) -> u64 {
+        self.pages.min(self.space.bytes() / PAGE)
+    }
+
+    pub(super) fn staged(&self) -> Vec<u32> {
         self.table.used(self.table.len()).filter(|&page| self.table.state(page) == State::Staged).collect()
     }
 
@@ -82,7 +83,7 @@ impl Child {
                 State::Loading => State::Stored,
                 other => other,
             };
-            let has_place = matches!(state, State::Compressed | State::Staged);
+            let has_place = matches!(state, State::Compressed | State::Unpacked | State::Staged);
             let place = self.table.place(old).filter(|_| has_place);
             self.table.set(old, State::Empty, None);
             carried.push((start, state, place, self.table.set_slot(old, 0), self.table.mark(old)));
@@ -94,6 +95,7 @@ impl Child {
             self.table.set(new, state, place);
             self.table.set_slot(new, slot);
             self.table.set_mark(new, mark);
+            self.relief.note(new);
         }
         Ok(())
     }
@@ -115,14 +117,6 @@ enum Source {
     Frame(u32),
     /// In place in both, or lost in both. The copy on the store is the parent's own business.
     Nowhere,
-}
-
-/// What is left of a child that has ended: pages may still be held for it.
-#[derive(Debug)]
-pub(super) struct Gone {
-    pub(super) table: Table,
-    /// The first block that was not looked at.
-    next: u32,
 }
 
 /// A child and who serves it.
@@ -186,8 +180,7 @@ impl Followed for Served<'_> {
 
 impl Engine {
     pub(super) fn children_pages(&self) -> u64 {
-        // What it gave up of what was brought back for it is not taken off, but it has no more than fits.
-        self.children.iter().map(|child| child.pages.min(child.space.bytes() / PAGE)).sum()
+        self.children.iter().map(Child::held).sum()
     }
 
     /// The process forked. What takes long is not done before it has gone on: the engine goes first on the
@@ -206,10 +199,10 @@ impl Engine {
                 (State::Staged, Some(frame)) if !engine.is_written(page) => Source::Frame(frame),
                 (State::Compressed, Some(cell)) if !engine.is_written(page) => Source::Cell(cell),
                 (State::Staged | State::Stored | State::Loading | State::Compressed, _) => Source::Store,
-                (State::Empty | State::Resident | State::Lost, _) => Source::Nowhere,
+                (State::Empty | State::Resident | State::Unpacked | State::Lost, _) => Source::Nowhere,
             }
         });
-        self.add_child(descriptor, space, table)
+        self.add_child(descriptor, space, table, Vec::new())
     }
 
     /// Enters into the table of a new child where it gets its pages from, and holds them for it.
@@ -227,7 +220,12 @@ impl Engine {
                         table.set_slot(page, 0);
                     }
                     Source::Cell(cell) => self.hold_cell_for(space, table, page, cell),
-                    Source::Nowhere => drop(table.set_slot(page, 0)),
+                    Source::Nowhere => {
+                        if table.state(page) == State::Unpacked {
+                            table.set(page, State::Resident, None);
+                        }
+                        table.set_slot(page, 0);
+                    }
                 }
             }
             self.hold_slots_for(space, table, block);
@@ -235,8 +233,15 @@ impl Engine {
     }
 
     /// A process that has this memory, and all that its table says, is served from now on.
-    fn add_child(&mut self, descriptor: Descriptor, space: Space, table: Table) -> Result<(), Errno> {
-        self.last_child += 1;
+    fn add_child(
+        &mut self,
+        descriptor: Descriptor,
+        space: Space,
+        table: Table,
+        sent: Vec<Sent>,
+    ) -> Result<(), Errno> {
+        // The bit beside it is its helper's.
+        self.last_child = (self.last_child + 1) % HELPERS;
         let mut child = Child {
             number: self.last_child,
             userfault: self.userfault.of_child(descriptor),
@@ -246,6 +251,7 @@ impl Engine {
             changes: Changes::default(),
             messages_due: true,
             parked: VecDeque::new(),
+            relief: Relief::new(sent),
         };
         self.give_staged(&mut child)?;
         self.children.push(child);
@@ -270,12 +276,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts a page of the parent's frames into the child.
-    fn give_frame(&mut self, child: &mut Child, page: u32) -> Result<(), Errno> {
-        let (Some(frame), Some(address)) = (child.table.place(page), child.space.address(page)) else {
+    /// Puts a page of the parent's frames, or one that a helper sent, into the child.
+    pub(super) fn give_frame(&mut self, child: &mut Child, page: u32) -> Result<(), Errno> {
+        let (Some(place), Some(address)) = (child.table.place(page), child.space.address(page)) else {
             return Ok(());
         };
-        let outcome = child.userfault.copy(address, self.frames.page(frame), true);
+        let content = match child.relief.sent.get((place & !SENT) as usize) {
+            Some((_, content)) if place & SENT != 0 => content,
+            _ => self.frames.page(place),
+        };
+        let outcome = child.userfault.copy(address, content, true);
         match outcome {
             // Not yet, or no memory for it at the moment.
             Err(Errno::AGAIN | Errno::NOMEM) => return Err(Errno::AGAIN),
@@ -320,20 +330,6 @@ impl Engine {
         self.note_loss(space.address(page).unwrap_or(0), slot, TOO_MANY_CHILDREN);
     }
 
-    /// A child needs these pages of a block no longer from where they were, a bit each: they are empty now.
-    fn let_go(&mut self, table: &mut Table, block: u32, pages: u64) {
-        let mut held = [0; BLOCK_PAGES as usize];
-        for bit in bits_of(pages) {
-            let page = block * BLOCK_PAGES + bit;
-            if let Some(cell) = table.cell(page) {
-                self.pool.release_hold(cell);
-            }
-            held[bit as usize] = table.set_slot(page, 0);
-            table.set(page, State::Empty, None);
-        }
-        bunches(&held).for_each(|bunch| self.slots.release_some(bunch));
-    }
-
     /// Whether the content of a staged page is safe on the store.
     pub(super) fn is_written(&self, page: u32) -> bool {
         let slot = self.table.slot(page);
@@ -346,14 +342,17 @@ impl Engine {
                 .any(|(token, run)| !self.free_runs.contains(&(token as u32)) && in_flight(run))
     }
 
+    /// A child has told something, or its helper has.
     pub(super) fn note_child_messages(&mut self, number: u32) {
-        if let Some(child) = self.children.iter_mut().find(|child| child.number == number) {
-            child.messages_due = true;
+        if let Some(child) = self.children.iter_mut().find(|child| child.number == number & !HELPERS) {
+            let due = if number & HELPERS == 0 { &mut child.messages_due } else { &mut child.relief.due };
+            *due = true;
         }
     }
 
     /// Answers what children wait for, and finds out which have ended. True when there is more to do.
     pub(super) fn serve_children(&mut self) -> Result<bool, Errno> {
+        self.receive()?;
         for index in 0..self.children.len() {
             let mut child = self.children.swap_remove(index);
             let outcome = self.serve_child(&mut child);
@@ -362,15 +361,16 @@ impl Engine {
             self.children.swap(index, last);
             outcome?;
         }
-        if !self.children.is_empty() && self.children_seen.elapsed() >= LOOK_EVERY {
-            self.children_seen = Instant::now();
-            self.part_with_the_dead()?;
-        }
+        self.part_with_the_dead()?;
         Ok(self.part_with_some())
     }
 
     fn serve_child(&mut self, child: &mut Child) -> Result<(), Errno> {
         self.io.watch(child.number, child.userfault.as_fd())?;
+        if !self.hear_helper(child)? {
+            return Ok(());
+        }
+        self.settle_sent(child);
         if std::mem::take(&mut child.messages_due) {
             self.read_child(child)?;
         }
@@ -379,7 +379,10 @@ impl Engine {
                 self.child_fault(child, address);
             }
         }
-        Ok(())
+        self.take_slots_of(child);
+        self.relieve(child);
+        self.look_for_own(child);
+        self.watch_helper(child)
     }
 
     fn read_child(&mut self, child: &mut Child) -> Result<(), Errno> {
@@ -395,8 +398,15 @@ impl Engine {
             (State::Loading, _) => {}
             (State::Staged, Some(page)) => match self.give_frame(child, page) {
                 Err(_) => child.parked.push_back(address),
-                Ok(()) => drop(child.userfault.wake(address, PAGE)),
+                Ok(()) => {
+                    child.relief.note(page);
+                    let _ = child.userfault.wake(address, PAGE);
+                }
             },
+            (State::Lost, Some(page)) if child.relief.left.remove(&page) => {
+                self.note_loss(address, 0, -Errno::PIPE.raw_os_error());
+                child.parked.push_back(address);
+            }
             (State::Lost, _) => match child.userfault.poison(address, PAGE) {
                 Ok(_) | Err(Errno::EXIST) => drop(child.userfault.wake(address, PAGE)),
                 Err(Errno::AGAIN) => child.parked.push_back(address),
@@ -404,7 +414,12 @@ impl Engine {
             },
             // Empty, grown in place, or in place but given up without a word: zeroes, unless it is there.
             _ => match child.userfault.zero(address, PAGE) {
-                Ok(_) => child.pages += 1,
+                Ok(_) => {
+                    child.pages += 1;
+                    known
+                        .into_iter()
+                        .for_each(|page| child.has_zeroes(page, &mut self.slots, &mut self.pool));
+                }
                 Err(Errno::AGAIN) => child.parked.push_back(address),
                 Err(_) => drop(child.userfault.wake(address, PAGE)),
             },
@@ -423,8 +438,8 @@ impl Engine {
         match child.userfault.copy(address, content, true) {
             Ok(_) | Err(Errno::EXIST) => {
                 self.stats.add(Stat::Expands, 1);
-                child.table.set(page, State::Resident, None);
-                self.pool.release_hold(cell);
+                child.table.set(page, State::Unpacked, Some(cell));
+                child.keep_or_let_go(page, &mut self.slots, &mut self.pool);
                 child.pages += 1;
                 let _ = child.userfault.wake(address, PAGE);
             }
@@ -490,7 +505,7 @@ impl Engine {
         match child.userfault.copy(address, content, true) {
             Ok(_) | Err(Errno::EXIST) => {
                 child.table.set(page, State::Resident, None);
-                self.slots.release_hold(child.table.set_slot(page, 0));
+                child.keep_or_let_go(page, &mut self.slots, &mut self.pool);
                 child.pages += 1;
                 let _ = child.userfault.wake(address, PAGE);
             }
@@ -533,36 +548,6 @@ impl Engine {
                 _ => Source::Nowhere,
             }
         });
-        self.add_child(descriptor, child.space.clone(), table)
-    }
-
-    /// A child that has ended, or has become another program, needs its slots no longer. The kernel says so
-    /// when asked for anything in its memory; the addresses of the frames, which it never had, do no harm.
-    fn part_with_the_dead(&mut self) -> Result<(), Errno> {
-        let nowhere = self.frames.extent().start;
-        let is_dead = |child: &Child| child.userfault.zero(nowhere, PAGE) == Err(Errno::SRCH);
-        while let Some(index) = self.children.iter().position(is_dead) {
-            let child = self.children.swap_remove(index);
-            self.io.unwatch(child.number)?;
-            self.gone.push(Gone { table: child.table, next: 0 });
-        }
-        self.stats.set(Stat::Children, self.children.len() as u64);
-        Ok(())
-    }
-
-    /// Lets go of some of what is held for children that have ended. True when there is more.
-    fn part_with_some(&mut self) -> bool {
-        let Some(mut gone) = self.gone.pop() else { return false };
-        let blocks = gone.table.len().div_ceil(BLOCK_PAGES);
-        let next = blocks.min(gone.next + PARTED_WITH_AT_ONCE);
-        for block in gone.next..next {
-            let used = gone.table.used_in(block);
-            self.let_go(&mut gone.table, block, used);
-        }
-        if next < blocks {
-            gone.next = next;
-            self.gone.push(gone);
-        }
-        !self.gone.is_empty()
+        self.add_child(descriptor, child.space.clone(), table, child.relief.sent.clone())
     }
 }

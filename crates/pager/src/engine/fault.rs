@@ -27,7 +27,7 @@ impl Engine {
         self.stats.add(Stat::Faults, 1);
         match self.table.state(page) {
             State::Empty => self.fill_with_zeroes(page, address, write, thread),
-            State::Resident => self.fault_on_resident(page, address),
+            State::Resident | State::Unpacked => self.fault_on_resident(page, address),
             State::Staged => {
                 self.rescue(page, address);
                 self.follow(page, thread);

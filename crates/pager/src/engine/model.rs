@@ -7,11 +7,12 @@
 
 use super::changes::Followed;
 use super::evict::PIECES_IN_ONE_GO;
+use super::helpers::{SENT, Sent};
 use super::{Config, Engine, Limits, Purpose};
-use crate::platform::Instant;
+use crate::platform::{Door, Instant};
 use crate::pool::Compress;
 use crate::seal::{KEY_BYTES, Seal};
-use crate::sim::{FRAMES, Kernel, Memory, Standing, Told, content_of, kernel, page_of};
+use crate::sim::{FRAMES, Kernel, Memory, SEED, Standing, Told, content_of, kernel, page_of};
 use crate::slots::{SEGMENT_SLOTS, Slots};
 use crate::space::{BLOCK_PAGES, Region, Space};
 use crate::staging::Staging;
@@ -32,7 +33,6 @@ use world::{Step, World};
 
 const BLOCK_BYTES: u64 = BLOCK_PAGES as u64 * PAGE;
 const BASE: u64 = 0x10_0000_0000;
-const SEED: u64 = 7;
 
 /// What may happen in one exploration.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +60,8 @@ struct Scope {
     words: bool,
     /// Children, at most.
     children: usize,
+    /// Whether they have helpers.
+    helpers: bool,
     /// How often a long time passes, at most.
     passes: u32,
     /// Whether there is a compressed tier, and of which kind.
@@ -99,6 +101,7 @@ const PLAIN: Scope = Scope {
     execute: false,
     words: false,
     children: 0,
+    helpers: false,
     passes: 0,
     compress: Compress::Off,
     scattered: false,
@@ -191,6 +194,126 @@ fn every_order_with_children() {
     explore("a child", Scope { pages: 1, children: 1, passes: 1, ..PLAIN }, 5_000);
     explore("failures", Scope { pages: 2, children: 2, failures: 1, ..PLAIN }, 3_000);
     explore("removed", Scope { pages: 1, children: 1, remove: true, remap: true, ..PLAIN }, 3_000);
+}
+
+#[test]
+fn every_order_with_children_that_have_helpers() {
+    let scope = Scope { pages: 3, children: 1, helpers: true, ..PLAIN };
+    explore("a child", scope, 6_000);
+    explore("failures", Scope { failures: 1, ..scope }, 3_000);
+    explore("removed", Scope { remove: true, ..scope }, 4_000);
+    explore("moved", Scope { remap: true, ..scope }, 4_000);
+    explore("a child's child", Scope { children: 2, ..scope }, 4_000);
+    explore("a full store", Scope { tight: true, ..scope }, 4_000);
+}
+
+/// A child of a process with three pages on the store, which has brought all of them back.
+fn child_with_three_pages(children: usize) -> World {
+    let mut world = World::new(Scope { pages: 5, children, helpers: true, ..PLAIN });
+    let addresses = [BASE, BASE + BLOCK_BYTES, BASE + 2 * BLOCK_BYTES];
+    addresses.iter().zip(1..).for_each(|(&address, content)| world.store(address, content));
+    [Step::Fork(0, 0), Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
+    world.engine.children[0].relief.never_look();
+    world.engine.limits.budget = 48;
+    for address in addresses {
+        [Step::Touch(1, 0, address, None), Step::Turn, Step::Turn].iter().for_each(|step| world.take(step));
+        [Step::Read(0, true), Step::Turn, Step::GoOn(1, 0)].iter().for_each(|step| world.take(step));
+    }
+    world.engine.limits.budget = 1;
+    world
+}
+
+#[test]
+fn what_a_child_brought_back_goes_again_and_what_it_has_changed_is_written() {
+    let mut world = child_with_three_pages(1);
+    let there = || kernel(|kernel| kernel.memories[1].standing.keys().copied().collect::<Vec<_>>());
+    let helped = |world: &mut World| {
+        while kernel(|kernel| kernel.helping.get(&1).is_some_and(|helping| !helping.over)) {
+            world.take(&Step::Help(1));
+        }
+        [Step::Turn, Step::Turn].iter().for_each(|step| world.take(step));
+    };
+    let count = |world: &World, stat| world.engine.stats.get(stat);
+    assert_eq!(there().len(), 3);
+    [Step::Turn, Step::Touch(1, 0, BASE + BLOCK_BYTES, Some(9))].iter().for_each(|step| world.take(step));
+    helped(&mut world);
+    assert_eq!(there(), [BASE + BLOCK_BYTES, BASE + 2 * BLOCK_BYTES]);
+    assert_eq!((count(&world, Stat::Evicted), count(&world, Stat::EvictedClean)), (1, 1));
+    helped(&mut world);
+    assert_eq!(there(), [BASE + 2 * BLOCK_BYTES], "it is being written");
+    // The child wants it back before it is.
+    [Step::Touch(1, 0, BASE + BLOCK_BYTES, Some(10)), Step::Turn, Step::Turn, Step::GoOn(1, 0)]
+        .iter()
+        .for_each(|step| world.take(step));
+    assert_eq!(there(), [BASE + BLOCK_BYTES, BASE + 2 * BLOCK_BYTES]);
+    [Step::Write(0, true), Step::Turn, Step::Turn].iter().for_each(|step| world.take(step));
+    (0..3).for_each(|_| helped(&mut world));
+    assert_eq!(there(), [BASE + BLOCK_BYTES], "one is what a child keeps");
+    assert_eq!((count(&world, Stat::Evicted), count(&world, Stat::EvictedClean)), (3, 2));
+    world.take(&Step::Touch(1, 0, BASE, None));
+    [Step::Turn, Step::Turn, Step::Read(0, true), Step::Turn, Step::GoOn(1, 0)]
+        .iter()
+        .for_each(|step| world.take(step));
+    (0..3).for_each(|_| helped(&mut world));
+    [Step::Write(0, true), Step::Turn, Step::Turn].iter().for_each(|step| world.take(step));
+    assert_eq!(there(), [BASE]);
+    let page = world.engine.space.page(BASE + BLOCK_BYTES).unwrap();
+    assert_eq!(world.engine.children[0].table.state(page), State::Stored);
+    assert_eq!(count(&world, Stat::Written), 2);
+    world.settle();
+}
+
+#[test]
+fn what_a_child_has_to_itself_since_its_parent_has_another_goes() {
+    let mut world = World::new(Scope { pages: 3, children: 1, helpers: true, ..PLAIN });
+    let addresses = [BASE, BASE + PAGE, BASE + BLOCK_BYTES];
+    world.engine.limits = Limits { budget: 8, total: 64, soft: 1, reserve: 1, compressed: 0 };
+    for address in addresses {
+        world.take(&Step::Touch(0, 0, address, Some(3)));
+        [Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
+    }
+    [Step::Fork(0, 0), Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
+    let there = || kernel(|kernel| kernel.memories[1].standing.len());
+    // The parent's own pages go, and the child has the old ones.
+    kernel(|kernel| {
+        for memory in &mut kernel.memories {
+            memory.shared.retain(|page| !addresses[..2].contains(page));
+        }
+    });
+    for _ in 0..12 {
+        while kernel(|kernel| kernel.helping.get(&1).is_some_and(|helping| !helping.over)) {
+            world.take(&Step::Help(1));
+        }
+        while world.steps().contains(&Step::Write(0, true)) {
+            world.take(&Step::Write(0, true));
+        }
+        world.take(&Step::Turn);
+        kernel(|kernel| kernel.time += Duration::from_millis(6));
+    }
+    assert_eq!(there(), 1, "what both have stays: {}", world.story);
+    assert_eq!(world.engine.stats.get(Stat::Written), 2);
+    world.settle();
+}
+
+#[test]
+fn what_a_helper_took_with_it_is_lost_and_told_when_somebody_wants_it() {
+    let mut world = child_with_three_pages(1);
+    [Step::Turn, Step::Help(1)].iter().for_each(|step| world.take(step));
+    // The helper alone has ended.
+    kernel(|kernel| kernel.memories[1].dead = true);
+    kernel(|kernel| kernel.helped.push_back(1));
+    world.engine.reap();
+    let mut child = world.engine.children.pop().unwrap();
+    assert_eq!(world.engine.hear_helper(&mut child), Ok(true));
+    kernel(|kernel| kernel.memories[1].dead = false);
+    world.engine.children.push(child);
+    kernel(|kernel| kernel.helping.clear());
+    world.scope.losses = true;
+    assert_eq!(world.engine.stats.get(Stat::Lost), 0);
+    [Step::Touch(1, 0, BASE, None), Step::Turn, Step::Turn].iter().for_each(|step| world.take(step));
+    assert_eq!(kernel(|kernel| kernel.memories[1].standing.get(&BASE).copied()), Some(Standing::Poison));
+    assert_eq!(world.engine.stats.get(Stat::Lost), 1);
+    world.settle();
 }
 
 #[test]
@@ -637,6 +760,7 @@ fn long_walks() {
             execute: seed % 4 == 1,
             words: seed % 5 == 1,
             children: rng.below(4) as usize,
+            helpers: seed % 4 >= 2,
             passes: 10,
             compress: [Compress::Off, Compress::Auto, Compress::Off, Compress::Zstd][seed as usize % 4],
             scattered,

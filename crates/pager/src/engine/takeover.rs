@@ -135,7 +135,7 @@ impl Engine {
 
     fn look(&mut self, takeover: &mut Takeover) {
         let Ok(anonymous) = self.page_map.anonymous_pages() else { return };
-        let mut unmanaged = anonymous.saturating_sub(self.held_here());
+        let mut unmanaged = anonymous.saturating_sub(self.held());
         self.stats.set(Stat::Unmanaged, unmanaged);
         self.stats.raise(Stat::HeldMax, anonymous);
         let grown = unmanaged.saturating_sub(takeover.unmanaged_then);
@@ -157,7 +157,7 @@ impl Engine {
             takeover.began = true;
             takeover.again = self.scan(takeover);
             let anonymous = self.page_map.anonymous_pages().unwrap_or(anonymous);
-            unmanaged = anonymous.saturating_sub(self.held_here());
+            unmanaged = anonymous.saturating_sub(self.held());
             takeover.unmanaged_then = unmanaged;
             takeover.scanned = Instant::now();
         }

@@ -91,8 +91,7 @@ impl Engine {
         if sound {
             self.stats.add(Stat::Written, run.frames.len() as u64);
         } else {
-            self.stats.add(Stat::StoreErrors, 1);
-            self.write_again = Some(Instant::now() + WRITE_AGAIN);
+            self.note_failed_write();
             self.leave_slots(run.slot..run.slot + run.frames.len() as u32);
         }
         self.no_space = result == -Errno::NOSPC.raw_os_error();
@@ -105,6 +104,11 @@ impl Engine {
         }
         self.slots.written(run.slot);
         self.runs[token as usize].frames = run.frames;
+    }
+
+    pub(super) fn note_failed_write(&mut self) {
+        self.stats.add(Stat::StoreErrors, 1);
+        self.write_again = Some(Instant::now() + WRITE_AGAIN);
     }
 
     /// What the store has of a page is not needed any more.

@@ -262,6 +262,19 @@ fn children_of_any_thread_end_with_the_program_and_see_no_zeroes() {
     assert!(wrong.is_err(), "{wrong:?}");
 }
 
+/// A child, and its own child, that read and change memory for three times the budget: each holds little more than
+/// the pages it shares, and has what it should.
+#[test]
+fn what_children_bring_back_is_held_to_the_budget() {
+    let dir = scratch();
+    let name = "what_children_bring_back_is_held_to_the_budget";
+    for compress in ["off", "auto"] {
+        let Some(child) = start(name, "held", dir.path(), &format!(",compress={compress}")) else { return };
+        let status = wait(child, Duration::from_secs(240));
+        assert!(status.success(), "{compress}: {status}");
+    }
+}
+
 /// A process ends whose number is in this note.
 fn assert_ends(note: &Path) {
     let pid = std::fs::read_to_string(note).unwrap();
@@ -331,6 +344,7 @@ fn role() {
         Ok("closing") => close_all_and_check(),
         Ok("pieces") => fill_in_pieces(),
         Ok("orphans") => leave_orphans(),
+        Ok("held") => hold_children(),
         Ok("crowd") => have_many_children(),
         Ok("slow fork") => fork_slowly(),
         Ok("dropped") => give_up_and_go_on(),
@@ -547,6 +561,65 @@ fn have_many_children() {
         };
         assert_eq!(ended, child);
     }
+}
+
+/// Each child ends with a code of its own for what is wrong.
+fn hold_children() {
+    let mut area = Area::new(3 * BUDGET as usize / PAGE);
+    (0..area.len()).for_each(|page| area.write(page, page as u64 + 1));
+    // By then it is known that children need helpers.
+    std::thread::sleep(Duration::from_millis(200));
+    // SAFETY: the children call what is safe after a fork of this C library, and end by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let mut code = look_at_all(&mut area);
+        // SAFETY: as above.
+        let own = unsafe { libc::fork() };
+        if own == 0 {
+            let code = look_at_all(&mut area);
+            // SAFETY: as above.
+            unsafe { libc::_exit(code) };
+        }
+        code = if code == 0 { end_of(own) } else { code };
+        // SAFETY: as above.
+        unsafe { libc::_exit(code) };
+    }
+    assert_eq!(end_of(child), 0, "1 for a wrong page, 2 for too much memory");
+    area.check_all().unwrap();
+}
+
+/// Goes through all pages, and to some a second time, and changes a few of them. Not in the order in which they lie.
+fn look_at_all(area: &mut Area) -> i32 {
+    let pages = area.len();
+    let mut most = 0;
+    for step in 0..pages + pages / 4 {
+        let page = step * 4099 % pages;
+        if area.check(page).is_err() {
+            return 1;
+        }
+        if step % 64 == 0 {
+            area.write(page, step as u64 + 7);
+            most = most.max(anonymous_bytes());
+        }
+    }
+    if most < BUDGET * 2 { 0 } else { 2 }
+}
+
+/// RssAnon of this process, read without asking for memory.
+fn anonymous_bytes() -> u64 {
+    let mut text = [0; 4096];
+    let read =
+        std::fs::File::open("/proc/self/status").and_then(|mut file| file.read(&mut text)).unwrap_or(0);
+    let text = std::str::from_utf8(&text[..read]).unwrap_or("");
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap_or("");
+    line.trim().trim_end_matches(" kB").parse::<u64>().map_or(u64::MAX, |kib| kib * 1024)
+}
+
+fn end_of(child: libc::pid_t) -> i32 {
+    let mut status = 0;
+    // SAFETY: the status is valid for the call.
+    let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    if ended == child && libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 3 }
 }
 
 /// A thread makes a child, which makes another, and ends. Then the program is killed while both read memory that is

@@ -22,17 +22,21 @@ impl World {
     }
 
     fn look_at_pages(&self, number: usize) -> Result<(), String> {
-        let (space, table) = match self.child(number).filter(|_| number > 0) {
-            Some(child) => (&child.space, &child.table),
-            None => (&self.engine.space, &self.engine.table),
+        let (space, table, sent) = match self.child(number).filter(|_| number > 0) {
+            Some(child) => (&child.space, &child.table, child.relief.sent.as_slice()),
+            None => (&self.engine.space, &self.engine.table, &[][..]),
         };
         for (&address, want) in &self.programs[number].wants {
-            let standing = kernel(|kernel| kernel.memories[number].standing.get(&address).copied());
+            let standing = kernel(|kernel| {
+                let with_helper = kernel.helping.get(&number).and_then(|helping| helping.has.get(&address));
+                let there = kernel.memories[number].standing.get(&address);
+                there.copied().or(with_helper.map(|&content| Standing::Content(content)))
+            });
             let page = page_at(space, address).filter(|&page| page < table.len());
             let would_be = match (standing, page) {
                 (Some(standing), _) => standing,
                 (None, None) => Standing::Content(0),
-                (None, Some(page)) => self.would_be(table, page),
+                (None, Some(page)) => self.would_be(table, page, sent),
             };
             let is_lost = would_be == Standing::Poison && self.scope.may_lose(number);
             if !want.allows(would_be) && !is_lost {
@@ -44,7 +48,7 @@ impl World {
     }
 
     /// What a thread that touches a page which is not in place would get.
-    fn would_be(&self, table: &Table, page: u32) -> Standing {
+    fn would_be(&self, table: &Table, page: u32, sent: &[Sent]) -> Standing {
         let on_store = |slot: u32| {
             let content = kernel(|kernel| kernel.store.get(&(u64::from(slot) * PAGE)).copied());
             let mut bytes = content.map(|content| page_of(content).to_vec()).unwrap_or_default();
@@ -57,7 +61,11 @@ impl World {
             }
         };
         match table.state(page) {
-            State::Empty | State::Resident => Standing::Content(0),
+            State::Empty | State::Resident | State::Unpacked => Standing::Content(0),
+            State::Staged if table.place(page).is_some_and(|place| place & SENT != 0) => {
+                let (_, content) = &sent[(table.place(page).unwrap() & !SENT) as usize];
+                Standing::Content(content_of(content))
+            }
             State::Staged => {
                 let frame = FRAMES + u64::from(table.place(page).unwrap()) * PAGE;
                 let content = kernel(|kernel| kernel.frames.get(&frame).copied());
@@ -92,10 +100,11 @@ impl World {
         for child in &engine.children {
             let (space, table) = (&child.space, &child.table);
             let pages = pages_of(space).into_iter().filter(|&page| page < table.len());
-            let wanted = pages.filter(|&page| matches!(table.state(page), State::Stored | State::Loading));
-            taken.extend(wanted.map(|page| table.slot(page)));
+            taken.extend(pages.map(|page| table.slot(page)).filter(|&slot| slot != 0));
         }
-        let of_gone = engine.gone.iter().flat_map(|gone| gone.table.with_slots(0..gone.table.len()));
+        let of_write = engine.helping.write.as_ref();
+        taken.extend(of_write.into_iter().flat_map(|it| it.slot..it.slot + it.sent.len() as u32));
+        let of_gone = engine.parting.gone.iter().flat_map(|gone| gone.table.with_slots(0..gone.table.len()));
         taken.extend(of_gone.map(|(_, slot)| slot));
         // Where a page was lost nothing is written again.
         let kept = if self.scope.losses { engine.stats.get(Stat::Lost) } else { 0 };
@@ -129,7 +138,7 @@ impl World {
             let pages = pages_of(&child.space).into_iter().filter(|&page| page < child.table.len());
             taken.extend(pages.filter_map(|page| cell_of(&child.table, page)));
         }
-        for child in &engine.gone {
+        for child in &engine.parting.gone {
             taken.extend((0..child.table.len()).filter_map(|page| cell_of(&child.table, page)));
         }
         if engine.pool.live() != taken.len() as u64 {

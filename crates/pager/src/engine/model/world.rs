@@ -67,13 +67,21 @@ pub(super) enum Step {
     Execute(u64),
     /// A thread begins whose word is on a page, or that one ends.
     Live(u64),
+    /// A child's helper goes on with what it was asked for.
+    Help(usize),
 }
 
 impl Step {
     pub(super) fn is_of_the_machine(&self) -> bool {
         matches!(
             self,
-            Self::Turn | Self::Read(..) | Self::Write(..) | Self::GoOn(..) | Self::Tell(..) | Self::Adopt
+            Self::Turn
+                | Self::Read(..)
+                | Self::Write(..)
+                | Self::GoOn(..)
+                | Self::Tell(..)
+                | Self::Adopt
+                | Self::Help(_)
         )
     }
 }
@@ -120,6 +128,10 @@ impl World {
         let rows = u64::from(scope.in_a_row);
         let (total, reserve) = (3 + compressed + 4 * rows, 1 + 2 * rows);
         engine.limits = Limits { budget: total, total, soft: 1, reserve, compressed };
+        if scope.helpers {
+            static DOOR: Door = Door::closed();
+            engine.receive_at(&DOOR);
+        }
         engine.staging = Staging::new(3);
         engine.slots = Slots::new(4);
         if scope.parts {
@@ -229,7 +241,7 @@ impl World {
                 (engine.unmovable.in_a_row, &engine.unmovable.asked_for),
                 engine.unmovable.alike.as_ref().map(|(range, at)| (range, since(*at))),
                 engine.giving_up.unknown.iter().map(|(range, at)| (range, until(*at))).collect::<Vec<_>>(),
-                [engine.given_up_seen, engine.children_seen].map(since),
+                (since(engine.given_up_seen), engine.parting.seen.map(since)),
                 engine
                     .fresh
                     .iter()
@@ -240,9 +252,11 @@ impl World {
             engine
                 .children
                 .iter()
-                .map(|child| (&child.space, child.pages, &child.parked, &child.changes))
+                .map(|child| {
+                    (&child.space, child.pages, &child.parked, &child.changes, child.relief.digest())
+                })
                 .collect::<Vec<_>>(),
-            (&engine.space, &engine.changes, &engine.gone),
+            (&engine.space, &engine.changes, &engine.parting.gone, &engine.helping.write),
         );
         rest.hash(&mut hasher);
         hasher.finish()
@@ -264,6 +278,9 @@ impl World {
             if kernel.memories[0].mapped.values().any(|registered| !registered) {
                 steps.push(Step::Adopt);
             }
+            let at_it =
+                kernel.helping.iter().filter(|(number, it)| !it.over && !kernel.memories[**number].dead);
+            steps.extend(at_it.map(|(&number, _)| Step::Help(number)));
             steps.extend(kernel.lazy_frames.iter().map(|&frame| Step::Drop(0, frame)));
             for (number, memory) in kernel.memories.iter().enumerate() {
                 let dropped = memory.lazy.iter().filter(|page| !memory.pinned.contains(page));
@@ -416,6 +433,7 @@ impl World {
             Step::Pass if self.scope.free => kernel(|kernel| kernel.time += Duration::from_millis(2100)),
             Step::Pass => kernel(|kernel| kernel.time += Duration::from_millis(300)),
             Step::Adopt => self.adopt(),
+            Step::Help(number) => kernel(|kernel| kernel.help(number)),
             Step::Touch(number, thread, address, write) => self.touch(number, thread, address, write),
             Step::GoOn(number, thread) => self.go_on(number, thread),
             Step::Tell(number, index) => kernel(|kernel| kernel.memories[number].tell_late(index)),
@@ -438,6 +456,8 @@ impl World {
                 kernel(|kernel| {
                     kernel.memories[number] = Memory::default();
                     kernel.memories[number].dead = true;
+                    kernel.calling.remove(&number);
+                    kernel.helped.push_back(number);
                 });
             }
             Step::Live(address) => kernel(|kernel| {
@@ -619,7 +639,9 @@ impl World {
             child.waiting.clear();
             child.pinned.clear();
             kernel.memories.push(child);
-            kernel.memories.len() - 1
+            let number = kernel.memories.len() - 1;
+            kernel.calling.extend(self.scope.helpers.then_some(number));
+            number
         });
         let wants = self.programs[number].wants.clone();
         let told = kernel(|kernel| kernel.memories[number].mapped.values().any(|&registered| registered));
@@ -647,10 +669,12 @@ impl World {
         for round in 0..400 {
             // The drive's in their turn; of threads each that can go on, before what it waited for goes again.
             let ends = |step: &Step| matches!(step, Step::Read(_, true) | Step::Write(_, true));
-            let goes_on = |step: &Step| matches!(step, Step::GoOn(..) | Step::Tell(..));
+            let goes_on = |step: &Step| matches!(step, Step::GoOn(..) | Step::Tell(..) | Step::Help(_));
             let ended: Vec<_> = self.steps().into_iter().filter(ends).collect();
             let going: Vec<_> = self.steps().into_iter().filter(goes_on).collect();
-            quiet = if ended.is_empty() && going.is_empty() { quiet + 1 } else { 0 };
+            // Helpers look again and again.
+            let looks = |step: &Step| matches!(step, Step::Help(number) if kernel(|it| !it.helping[number].stretches.is_empty()));
+            quiet = if ended.is_empty() && going.iter().all(looks) { quiet + 1 } else { 0 };
             if let Some(step) = ended.get(round % ended.len().max(1)) {
                 self.take(step);
             }

@@ -1,0 +1,493 @@
+//! What children bring back goes again: a thread of the child takes it out of place, as nobody else can.
+//!
+//! A page that was brought back for a child keeps its slot or cell, so that it only has to be forgotten when
+//! it is still what it was. The helper ([`overdrive_sys::helper`]) tells which pages are, and sends the
+//! content of the others, which is written to the store. What the child wants of it meanwhile it gets from
+//! what was sent.
+//!
+//! What parent and child had in place at the fork they share, and it takes no more memory. But as the parent
+//! writes to such a page it gets another, and the child has the old one to itself. Helpers look for these.
+//!
+//! While a helper takes pages nothing that its child tells is read. So no page changes its place in the
+//! books, and none is given up, moved or inherited while its content is in the helper's frames: who does that
+//! waits until it is read, and what was done before it is told, the helper is refused by the kernel.
+
+use super::Engine;
+use super::child::Child;
+use super::fault::ZEROES;
+use crate::numbers::Numbers;
+use crate::platform::{AsFd, Callers, Door, Helper, Instant, Userfault};
+use crate::pool::Pool;
+use crate::slots::{EMPTY_LEAST, SEGMENT_SLOTS, Slot, Slots};
+use crate::space::{BLOCK_PAGES, bits_of};
+use crate::stats::Stat;
+use crate::table::{State, Table, mark_of};
+use overdrive_sys::Errno;
+use overdrive_sys::helper::{AT_ONCE, Answer, Taken};
+use overdrive_sys::uffd::PAGE;
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+use std::time::Duration;
+
+/// Children need helpers when so many pages are on the store, or this part of the budget. Before that a
+/// helper is not worth the time it takes to start one.
+const NEEDED_FROM: u64 = 16_384;
+const NEEDED_PART: u64 = 4;
+/// Of what was brought back and may go, children together keep this part of the budget, but each so many
+/// pages: what a thread waited for must stay until it has seen it.
+const SHARE: u64 = 16;
+const KEPT: u64 = if cfg!(test) { 1 } else { 256 };
+/// How often a helper looks for pages that its child has to itself: less and less when it finds none.
+const LOOKS_EVERY: Duration = Duration::from_millis(10);
+const LOOKS_AT_LEAST: Duration = Duration::from_secs(1);
+/// Blocks that are passed over for that in one go.
+const PASSED_OVER: u32 = 4096;
+/// So many empty segments of the store are left to the parent.
+const LEFT: usize = if cfg!(test) { 1 } else { EMPTY_LEAST };
+/// Where the numbers are by which those who call, and what helpers have done, is watched for.
+pub(super) const CALLERS: u32 = u32::MAX;
+pub(crate) const HELPERS: u32 = 1 << 31;
+/// The write of what helpers sent.
+pub(super) const WRITE: u32 = super::WRITES;
+/// Where the places of pages are that a helper sent and that are on their way to the store, or back.
+pub(super) const SENT: u32 = 1 << 31;
+
+/// Those who call, and where they were told to.
+#[derive(Debug)]
+pub(super) struct Reception {
+    door: &'static Door,
+    callers: Callers,
+    pub(super) due: bool,
+}
+
+/// What the engine has to do with helpers of all children.
+#[derive(Debug, Default)]
+pub(super) struct Helping {
+    pub(super) reception: Option<Reception>,
+    pub(super) write: Option<Write>,
+}
+
+/// What a child has to do with its helper.
+#[derive(Debug, Default)]
+pub(super) struct Relief {
+    helper: Option<Helper>,
+    /// Pages that it was asked for.
+    asked: Vec<u32>,
+    /// It may have done that.
+    pub(super) due: bool,
+    /// What it sent.
+    pub(super) sent: Vec<Sent>,
+    /// So much of that was written.
+    settled: u32,
+    /// Pages that it may have taken with it when it left.
+    pub(super) left: BTreeSet<u32>,
+    /// Stretches of pages that it looks at.
+    looking: Vec<Range<u32>>,
+    search: Search,
+    /// Blocks into which pages were brought for the child, in that order.
+    order: VecDeque<u32>,
+    /// All of these pages, and how many they are.
+    noted: Numbers,
+    brought: u64,
+}
+
+/// Looking for pages that a child has to itself.
+#[derive(Debug, Default)]
+struct Search {
+    /// The block that comes next.
+    next: u32,
+    /// When it was looked last, and how long that is to be ago.
+    looked: Option<Instant>,
+    every: Duration,
+    /// Some pages could go since it began anew.
+    found: bool,
+}
+
+/// What of a child's is being written.
+#[derive(Debug)]
+pub(super) struct Write {
+    child: u32,
+    pub(super) slot: Slot,
+    /// Which of what was sent.
+    pub(super) sent: Range<u32>,
+}
+
+/// A page's content.
+pub(super) type Sent = (u32, Box<[u8]>);
+
+impl Relief {
+    /// Of a child that is yet to be given these pages.
+    pub(super) fn new(sent: Vec<Sent>) -> Self {
+        Self { sent, ..Self::default() }
+    }
+
+    /// A page was brought back, or has another number, or is the child's own. False when that is known.
+    pub(super) fn note(&mut self, page: u32) -> bool {
+        if self.helper.is_none() || self.noted.has(page) {
+            return false;
+        }
+        self.noted.note(page);
+        let block = page / BLOCK_PAGES;
+        if self.order.back() != Some(&block) {
+            self.order.push_back(block);
+        }
+        self.brought += 1;
+        true
+    }
+
+    /// The block into which pages were brought longest ago.
+    fn next(&mut self) -> Option<u32> {
+        let block = self.order.pop_front()?;
+        for page in (block * BLOCK_PAGES..).take(BLOCK_PAGES as usize) {
+            self.brought -= u64::from(self.noted.has(page));
+            self.noted.clear(page);
+        }
+        Some(block)
+    }
+
+    /// Its helper does not look for pages that it has to itself.
+    #[cfg(test)]
+    pub(super) fn never_look(&mut self) {
+        (self.search.looked, self.search.every) = (Some(Instant::now()), Duration::MAX);
+    }
+
+    /// The state in a word, but for the helper's own.
+    #[cfg(test)]
+    pub(super) fn digest(&self) -> String {
+        let Self { helper, asked, due, sent, settled, left, looking, search, order, noted: _, brought } =
+            self;
+        let search = (search.next, search.every, search.found);
+        let sent = (sent, settled, left);
+        format!("{:?}", (helper.is_some(), asked, due, sent, looking, search, order, brought))
+    }
+}
+
+/// Whether a page in place is elsewhere too, as it was when it was brought back.
+fn has_copy(table: &Table, page: u32) -> bool {
+    let state = table.state(page);
+    state == State::Unpacked || state == State::Resident && table.slot(page) != 0
+}
+
+impl Child {
+    /// A page was brought back. With a helper, it may go again.
+    pub(super) fn keep_or_let_go(&mut self, page: u32, slots: &mut Slots, pool: &mut Pool) {
+        if self.relief.helper.is_some() {
+            self.relief.note(page);
+        } else {
+            self.let_copy_go(page, slots, pool);
+        }
+    }
+
+    /// Zeroes were put in place, to be written to.
+    pub(super) fn has_zeroes(&mut self, page: u32, slots: &mut Slots, pool: &mut Pool) {
+        self.let_copy_go(page, slots, pool);
+        self.relief.note(page);
+    }
+
+    /// What a helper has seen: pages that its child has to itself.
+    fn note_own(&mut self, own: &[u64]) {
+        for (pages, own) in std::mem::take(&mut self.relief.looking).into_iter().zip(own) {
+            for page in pages.clone().zip(0..).filter(|(_, bit)| own >> bit & 1 == 1).map(|(page, _)| page) {
+                if page < self.table.len()
+                    && self.table.state(page) == State::Resident
+                    && self.relief.note(page)
+                {
+                    self.pages += 1;
+                }
+            }
+        }
+    }
+
+    /// Where to look next: stretches of memory, and their pages. Most blocks have nothing in place.
+    fn next_to_look_at(&mut self) -> Vec<(u64, Range<u32>)> {
+        let blocks = self.table.len().div_ceil(BLOCK_PAGES);
+        let (search, mut stretches) = (&mut self.relief.search, Vec::new());
+        for _ in 0..PASSED_OVER.min(blocks) {
+            if stretches.len() == AT_ONCE {
+                break;
+            }
+            if search.next >= blocks {
+                let again = if search.found { LOOKS_EVERY } else { (search.every * 2).min(LOOKS_AT_LEAST) };
+                (search.next, search.found, search.every) = (0, false, again.max(LOOKS_EVERY));
+            }
+            let block = search.next;
+            search.next += 1;
+            if self.table.used_in(block) & !self.table.stored_in(block) != 0 {
+                let pages = block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES;
+                stretches.extend(self.space.next_stretch(pages, BLOCK_PAGES));
+            }
+        }
+        stretches
+    }
+
+    /// A page is in place alone from now on.
+    fn let_copy_go(&mut self, page: u32, slots: &mut Slots, pool: &mut Pool) {
+        if let Some(cell) = self.table.cell(page) {
+            pool.release_hold(cell);
+        }
+        self.table.set(page, State::Resident, None);
+        let slot = self.table.set_slot(page, 0);
+        if slot != 0 {
+            slots.release_hold(slot);
+        }
+    }
+}
+
+impl Engine {
+    /// Lets helpers of children call at a door. Without one, children keep what they bring back.
+    pub fn receive_at(&mut self, door: &'static Door) {
+        // Where there are no sockets there are no helpers.
+        if let Ok(callers) = Callers::at(door, self.seed) {
+            self.helping.reception = Some(Reception { door, callers, due: false });
+        }
+    }
+
+    /// Says whether children that are made from now on need helpers.
+    pub(super) fn want_helpers(&self) {
+        if let Some(reception) = &self.helping.reception {
+            reception.door.want(self.slots.taken() >= NEEDED_FROM.min(self.limits.budget / NEEDED_PART));
+        }
+    }
+
+    /// Brings those who call to their children.
+    pub(super) fn receive(&mut self) -> Result<(), Errno> {
+        let Some(mut reception) = self.helping.reception.take() else { return Ok(()) };
+        self.io.watch(CALLERS, reception.callers.as_fd())?;
+        if std::mem::take(&mut reception.due) || reception.callers.are_waiting() {
+            let alone = self.children.iter().filter(|child| child.relief.helper.is_none());
+            let alone: Vec<(u32, &Userfault)> = alone.map(|child| (child.number, &child.userfault)).collect();
+            for (number, helper) in reception.callers.bring(&alone) {
+                if let Some(child) = self.children.iter_mut().find(|child| child.number == number) {
+                    child.relief.helper = Some(helper);
+                }
+            }
+        }
+        self.helping.reception = Some(reception);
+        Ok(())
+    }
+
+    /// Whether a child keeps more of what may go than it should, beside others.
+    fn keeps_too_much(&self, child: &Child) -> bool {
+        let others: u64 = self.children.iter().map(|other| other.relief.brought).sum();
+        let (all, share) = (others + child.relief.brought, self.limits.budget / SHARE);
+        all > share && child.relief.brought > KEPT.max(share / (self.children.len() as u64 + 1))
+    }
+
+    /// Takes note of what a child's helper has done. False while it is at it.
+    ///
+    /// # Errors
+    /// It cannot be watched for.
+    pub(super) fn hear_helper(&mut self, child: &mut Child) -> Result<bool, Errno> {
+        self.watch_helper(child)?;
+        let Relief { helper, asked, due, sent, looking, .. } = &mut child.relief;
+        let has_to_wait = !asked.is_empty();
+        let is_at_it = has_to_wait || !looking.is_empty();
+        let Some(helper) = helper.as_mut().filter(|_| is_at_it) else { return Ok(true) };
+        if !std::mem::take(due) {
+            return Ok(!has_to_wait);
+        }
+        let answer = helper.answer(|index, content| {
+            sent.extend(asked.get(index as usize).map(|&page| (page, Box::from(content))));
+        });
+        match answer {
+            Ok(None) => return Ok(!has_to_wait),
+            Ok(Some(Answer::Took(taken))) => self.note_taken(child, taken),
+            Ok(Some(Answer::Saw(own))) => child.note_own(&own),
+            Err(_) => self.note_left(child),
+        }
+        Ok(true)
+    }
+
+    /// Asks to be told when a helper has done something.
+    pub(super) fn watch_helper(&mut self, child: &Child) -> Result<(), Errno> {
+        match &child.relief.helper {
+            Some(helper) => self.io.watch(child.number | HELPERS, helper.as_fd()),
+            None => Ok(()),
+        }
+    }
+
+    fn note_taken(&mut self, child: &mut Child, taken: Taken) {
+        let asked = std::mem::take(&mut child.relief.asked);
+        child.relief.search.found |= taken.took != 0;
+        for (index, page) in asked.into_iter().enumerate() {
+            if taken.took >> index & 1 == 0 {
+                if taken.broke_off {
+                    child.relief.note(page);
+                } else {
+                    // It is shared or held in place otherwise, and stays.
+                    child.let_copy_go(page, &mut self.slots, &mut self.pool);
+                }
+                continue;
+            }
+            child.pages = child.pages.saturating_sub(1);
+            self.stats.add(Stat::Evicted, 1);
+            if taken.unchanged >> index & 1 == 1 {
+                self.stats.add(Stat::EvictedClean, 1);
+                let cell = child.table.cell(page);
+                child.table.set(page, if cell.is_some() { State::Compressed } else { State::Stored }, cell);
+                continue;
+            }
+            child.let_copy_go(page, &mut self.slots, &mut self.pool);
+            match child.relief.sent.iter().position(|(sent, _)| *sent == page) {
+                Some(place) if *child.relief.sent[place].1 == ZEROES[0] => {
+                    child.table.set(page, State::Empty, None);
+                }
+                Some(place) => child.table.set(page, State::Staged, Some(place as u32 | SENT)),
+                None => child.table.set(page, State::Lost, None),
+            }
+        }
+    }
+
+    /// Writes what a helper sent, or puts it back where that cannot be.
+    pub(super) fn settle_sent(&mut self, child: &mut Child) {
+        let is_written = self.helping.write.as_ref().is_some_and(|write| write.child == child.number);
+        if child.relief.sent.is_empty() || is_written {
+            return;
+        }
+        let is_over = child.relief.settled as usize == child.relief.sent.len();
+        if child.staged().is_empty() {
+            (child.relief.sent, child.relief.settled) = (Vec::new(), 0);
+        } else if is_over || self.helping.write.is_none() && !self.write_for(child) {
+            for page in child.staged() {
+                // What cannot be put back now will be when this is looked at again.
+                let _ = self.give_frame(child, page);
+            }
+        }
+    }
+
+    /// Whether what helpers send can be written: there is room that the parent does not need more, the store
+    /// takes writes, and the day's share allows it.
+    fn can_write_for_children(&mut self) -> bool {
+        let now = Instant::now();
+        self.allowance.as_mut().is_none_or(|allowance| allowance.has(SEGMENT_SLOTS, now))
+            && self.write_again.is_none_or(|again| now >= again)
+            && self.slots.empty_segments() > LEFT
+    }
+
+    /// Begins to write what a helper sent, as far as it fits in a row. False where that cannot be.
+    fn write_for(&mut self, child: &Child) -> bool {
+        let (first, end) = (child.relief.settled, child.relief.sent.len() as u32);
+        let (may, count) = (self.can_write_for_children(), self.slots.room_for_run().min(end - first));
+        let Some(slot) = self.slots.take_run(if may { count } else { 0 }) else { return false };
+        let opening = self.slots.opening(slot);
+        let copies = self.io.copy_mut(WRITE).chunks_exact_mut(PAGE as usize);
+        for ((slot, (_, content)), copy) in (slot..).zip(&child.relief.sent[first as usize..]).zip(copies) {
+            copy.copy_from_slice(content);
+            self.seal.iter().for_each(|seal| seal.seal(copy, slot, opening));
+        }
+        if self.io.write_copy(WRITE, u64::from(slot) * PAGE, count * PAGE as u32).is_err() {
+            (slot..slot + count).for_each(|slot| self.slots.give_up(slot));
+            self.slots.written(slot);
+            return false;
+        }
+        self.allowance.iter_mut().for_each(|allowance| allowance.spend(count));
+        self.helping.write = Some(Write { child: child.number, slot, sent: first..first + count });
+        true
+    }
+
+    /// Some of what a helper sent was written: these pages are on the store, but for those that were wanted
+    /// meanwhile.
+    pub(super) fn wrote_for_child(&mut self, result: i32) {
+        let Some(Write { child, slot, sent }) = self.helping.write.take() else { return };
+        let sound = result == sent.len() as i32 * PAGE as i32;
+        if sound {
+            self.stats.add(Stat::Written, sent.len() as u64);
+        } else {
+            self.note_failed_write();
+        }
+        let child = self.children.iter_mut().find(|other| other.number == child);
+        if let Some(child) = child.filter(|_| sound) {
+            child.relief.settled = sent.end;
+            for page in child.staged() {
+                let place = child.table.place(page).map_or(u32::MAX, |place| place ^ SENT);
+                let slot = slot + place.wrapping_sub(sent.start);
+                if sent.contains(&place) && self.slots.hold(slot) {
+                    let (_, content) = &child.relief.sent[place as usize];
+                    child.table.set_mark(page, mark_of(content, self.seed));
+                    child.table.set_slot(page, slot);
+                    child.table.set(page, State::Stored, None);
+                }
+            }
+        }
+        (slot..slot + sent.len() as u32).for_each(|slot| self.slots.give_up(slot));
+        self.slots.written(slot);
+        if self.children.is_empty() {
+            self.io.give_copy_back(WRITE);
+        }
+    }
+
+    /// It is gone, mostly as its child is about to be. What it was asked for it may have taken.
+    fn note_left(&mut self, child: &mut Child) {
+        child.relief.helper = None;
+        child.relief.looking = Vec::new();
+        (child.relief.sent, child.relief.settled) = (Vec::new(), 0);
+        for page in std::mem::take(&mut child.relief.asked) {
+            child.relief.left.insert(page);
+            child.let_copy_go(page, &mut self.slots, &mut self.pool);
+            child.table.set(page, State::Lost, None);
+        }
+    }
+
+    /// Asks a child's helper to take what was brought back longest ago, where children have more than their
+    /// share.
+    pub(super) fn relieve(&mut self, child: &mut Child) {
+        let is_free = child.relief.sent.is_empty() && child.relief.looking.is_empty();
+        if !is_free || !self.keeps_too_much(child) {
+            return;
+        }
+        let (can_write, mut pages) = (self.can_write_for_children(), Vec::new());
+        while pages.is_empty()
+            && let Some(block) = child.relief.next()
+        {
+            let used = bits_of(child.table.used_in(block)).map(|bit| block * BLOCK_PAGES + bit);
+            let is_there = |page| matches!(child.table.state(page), State::Resident | State::Unpacked);
+            let can_go = |page: &u32| is_there(*page) && (can_write || has_copy(&child.table, *page));
+            pages.extend(used.filter(can_go).filter_map(|page| Some((page, child.space.address(page)?))));
+        }
+        let mark = |page| has_copy(&child.table, page).then(|| child.table.mark(page));
+        let asked: Vec<_> = pages.iter().map(|&(page, address)| (address, mark(page))).collect();
+        debug_assert!(asked.len() <= AT_ONCE);
+        match &mut child.relief.helper {
+            Some(helper) if !asked.is_empty() => match helper.ask(&asked) {
+                Ok(()) => child.relief.asked = pages.into_iter().map(|(page, _)| page).collect(),
+                Err(_) => self.note_left(child),
+            },
+            _ => {}
+        }
+    }
+
+    /// Has a child's helper look for pages that the child has to itself by now, if it is time.
+    pub(super) fn look_for_own(&mut self, child: &mut Child) {
+        let Relief { helper, asked, sent, looking, search, .. } = &mut child.relief;
+        let is_free = asked.is_empty() && sent.is_empty() && looking.is_empty();
+        let is_time = search.looked.is_none_or(|looked| looked.elapsed() >= search.every);
+        if helper.is_none() || !is_free || !is_time || !self.can_write_for_children() {
+            return;
+        }
+        search.looked = Some(Instant::now());
+        let stretches = child.next_to_look_at();
+        let list: Vec<_> = stretches.iter().map(|(address, pages)| (*address, pages.len() as u32)).collect();
+        match &mut child.relief.helper {
+            Some(helper) if !list.is_empty() => match helper.look(&list) {
+                Ok(()) => child.relief.looking = stretches.into_iter().map(|(_, pages)| pages).collect(),
+                Err(_) => self.note_left(child),
+            },
+            _ => {}
+        }
+    }
+
+    /// Pages that were brought back for children give up their slots, as there is no room to write in: they
+    /// stay in place from then on.
+    pub(super) fn take_slots_of(&mut self, child: &mut Child) {
+        if child.relief.helper.is_none() || !self.has_nowhere_to_write() {
+            return;
+        }
+        while let Some(block) = child.relief.next() {
+            for page in bits_of(child.table.used_in(block)).map(|bit| block * BLOCK_PAGES + bit) {
+                if has_copy(&child.table, page) {
+                    child.let_copy_go(page, &mut self.slots, &mut self.pool);
+                }
+            }
+        }
+    }
+}

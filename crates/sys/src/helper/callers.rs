@@ -1,0 +1,245 @@
+//! The side of who serves the children: those who call at the door, and what they are asked.
+
+use super::{
+    AT_ONCE, CONTENT, DONE, Door, HELLO, LATER, LOOK, SEEN, TAKE, VERDICT, YES, address_of, bytes_of, socket,
+    word,
+};
+use crate::Errno;
+use crate::secret::fill_with_random;
+use crate::uffd::Userfault;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, accept_with, bind, listen,
+    recv, send, sendmsg,
+};
+use rustix::process::geteuid;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long a helper that belongs to no child is put up with: the news of its child may be yet to come.
+const STRANGER: Duration = Duration::from_secs(10);
+
+/// Those who call at the door.
+#[derive(Debug)]
+pub struct Callers {
+    socket: OwnedFd,
+    secret: u64,
+    waiting: Vec<Caller>,
+}
+
+#[derive(Debug)]
+struct Caller {
+    socket: OwnedFd,
+    came: Instant,
+    is_known: bool,
+    /// Children that it does not belong to, and the one that it has yet to say something about.
+    others: Vec<u32>,
+    asked: Option<u32>,
+}
+
+/// What a caller is at the moment.
+enum Stage {
+    Waits,
+    Belongs(u32),
+    Leaves,
+}
+
+impl Callers {
+    /// Opens the door. Marks are made with `seed`.
+    ///
+    /// # Errors
+    /// Without sockets, or random numbers.
+    pub fn at(door: &Door, seed: u64) -> Result<Self, Errno> {
+        let mut random = [0; 16];
+        fill_with_random(&mut random)?;
+        let (name, secret) = (word(&random, 0), word(&random, 1));
+        let socket = socket()?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        bind(&socket, &address_of(name)?)?;
+        listen(&socket, 64)?;
+        for (place, value) in [(&door.name, name), (&door.secret, secret), (&door.seed, seed)] {
+            place.store(value, Ordering::Relaxed);
+        }
+        Ok(Self { socket, secret, waiting: Vec::new() })
+    }
+
+    /// Whether somebody is still to be brought to its child.
+    #[must_use]
+    pub fn are_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Lets in who calls, and finds the children that they belong to among those that have no helper yet.
+    pub fn bring(&mut self, children: &[(u32, &Userfault)]) -> Vec<(u32, Helper)> {
+        while let Ok(socket) = accept_with(&self.socket, SocketFlags::CLOEXEC) {
+            let same_user = socket_peercred(&socket).is_ok_and(|peer| peer.uid == geteuid());
+            if same_user && rustix::io::ioctl_fionbio(&socket, true).is_ok() {
+                let came = Instant::now();
+                self.waiting.push(Caller { socket, came, is_known: false, others: Vec::new(), asked: None });
+            }
+        }
+        let mut found = Vec::new();
+        for mut caller in std::mem::take(&mut self.waiting) {
+            match caller.go_on(self.secret, children) {
+                Stage::Waits => self.waiting.push(caller),
+                Stage::Belongs(child) => found.push((child, Helper { socket: caller.socket })),
+                Stage::Leaves => {}
+            }
+        }
+        found
+    }
+}
+
+impl AsFd for Callers {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Caller {
+    fn go_on(&mut self, secret: u64, children: &[(u32, &Userfault)]) -> Stage {
+        let mut bytes = [0; HELLO];
+        let read = match recv(&self.socket, &mut bytes, RecvFlags::empty()) {
+            Ok((read, _)) => Some(read),
+            Err(Errno::AGAIN) => None,
+            Err(_) => return Stage::Leaves,
+        };
+        match (read, self.asked) {
+            (Some(HELLO), None) if !self.is_known && word(&bytes, 0) == secret => self.is_known = true,
+            (Some(VERDICT), Some(child)) if word(&bytes, 0) == YES => return Stage::Belongs(child),
+            (Some(VERDICT), Some(child)) => {
+                self.others.extend((word(&bytes, 0) != LATER).then_some(child));
+                self.asked = None;
+            }
+            (Some(_), _) => return Stage::Leaves,
+            (None, _) => {}
+        }
+        if self.came.elapsed() > STRANGER {
+            return Stage::Leaves;
+        }
+        if self.is_known && self.asked.is_none() {
+            let next = children.iter().find(|(child, _)| !self.others.contains(child));
+            if let Some((child, userfault)) = next {
+                if offer(&self.socket, userfault.as_fd()).is_err() {
+                    return Stage::Leaves;
+                }
+                self.asked = Some(*child);
+            }
+        }
+        Stage::Waits
+    }
+}
+
+fn offer(socket: &OwnedFd, userfault: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [userfault];
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    sendmsg(socket, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// A child's helper.
+#[derive(Debug)]
+pub struct Helper {
+    socket: OwnedFd,
+}
+
+/// What a helper has done, a bit for each page that it was asked for, in that order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// Pages that are no longer in place.
+    pub took: u64,
+    /// Those of them that are as their marks say.
+    pub unchanged: u64,
+    /// Others were not tried, as a change of the memory is to be read first.
+    pub broke_off: bool,
+}
+
+/// A helper's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// To [`Helper::ask`].
+    Took(Taken),
+    /// To [`Helper::look`]: pages of each stretch, a bit each.
+    Saw(Vec<u64>),
+}
+
+impl Helper {
+    /// Asks it to take pages out of place, at most [`AT_ONCE`]: addresses, and the marks of what is elsewhere
+    /// of each. It is asked one thing at a time, and nothing that the child tells may be read meanwhile.
+    ///
+    /// # Errors
+    /// It is gone.
+    ///
+    /// # Panics
+    /// With more pages than that: a defect of the caller.
+    pub fn ask(&mut self, pages: &[(u64, Option<u64>)]) -> Result<(), Errno> {
+        let known = pages
+            .iter()
+            .enumerate()
+            .fold(0, |known, (index, (_, mark))| known | u64::from(mark.is_some()) << index);
+        self.send(TAKE, known, pages.iter().map(|&(address, mark)| (address, mark.unwrap_or(0))))
+    }
+
+    /// Asks which pages of stretches of memory the child has to itself: addresses and at most 64 pages each,
+    /// at most [`AT_ONCE`]. What the child tells has to be read meanwhile.
+    ///
+    /// # Errors
+    /// It is gone.
+    ///
+    /// # Panics
+    /// As [`Helper::ask`].
+    pub fn look(&mut self, stretches: &[(u64, u32)]) -> Result<(), Errno> {
+        self.send(LOOK, 0, stretches.iter().map(|&(address, pages)| (address, pages.into())))
+    }
+
+    fn send(
+        &mut self,
+        kind: u64,
+        known: u64,
+        list: impl ExactSizeIterator<Item = (u64, u64)>,
+    ) -> Result<(), Errno> {
+        assert!(list.len() <= AT_ONCE);
+        let mut words = [0; 3 + 2 * AT_ONCE];
+        (words[0], words[1], words[2]) = (kind, list.len() as u64, known);
+        for (index, (address, other)) in list.enumerate() {
+            words[3 + index] = address;
+            words[3 + AT_ONCE + index] = other;
+        }
+        send(&self.socket, bytes_of(words).as_flattened(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+            .map(drop)
+    }
+
+    /// What it has done, or none as long as it is at it. The content of pages that have changed is handed
+    /// over as it comes, by the index of the page.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn answer(&mut self, mut changed: impl FnMut(u32, &[u8])) -> Result<Option<Answer>, Errno> {
+        let mut bytes = [0; CONTENT];
+        loop {
+            match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((DONE, _)) => {
+                    let [took, unchanged, broke_off] = [0, 1, 2].map(|index| word(&bytes, index));
+                    return Ok(Some(Answer::Took(Taken { took, unchanged, broke_off: broke_off != 0 })));
+                }
+                Ok((SEEN, _)) => {
+                    return Ok(Some(Answer::Saw((0..AT_ONCE).map(|index| word(&bytes, index)).collect())));
+                }
+                Ok((CONTENT, _)) => changed(word(&bytes, 0) as u32, &bytes[8..]),
+                Ok(_) => return Err(Errno::PIPE),
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+impl AsFd for Helper {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
