@@ -60,7 +60,7 @@ impl Latency {
 struct Served {
     quiet: Latency,
     saving: Latency,
-    /// The most DRAM it was seen to have then with its child, in MiB: the pager does not limit that child.
+    /// The most DRAM it was seen to have then with its child, in MiB.
     saving_mib: u64,
 }
 
@@ -155,6 +155,9 @@ fn serve(options: &Options, side: &str) -> Result<Served> {
         saving.extend(load(&server.socket, keys, REQUESTS_PER_S / CONNECTIONS / 4, Some(BETWEEN), seed)?);
         if is_over {
             break;
+        }
+        if seed + 1 == SAVING_MOST {
+            println!("  {side:<12} saving takes more than {} s: measured until then", SAVING_MOST / 4);
         }
     }
     saving.sort_unstable();

@@ -95,6 +95,7 @@ impl Child {
             self.table.set(new, state, place);
             self.table.set_slot(new, slot);
             self.table.set_mark(new, mark);
+            self.relief.renumber(place.filter(|_| state == State::Staged), new);
             self.relief.note(new);
         }
         Ok(())

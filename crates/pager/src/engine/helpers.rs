@@ -135,6 +135,14 @@ impl Relief {
         true
     }
 
+    /// What was sent of the page at this place belongs to a page of this number from now on.
+    pub(super) fn renumber(&mut self, place: Option<u32>, page: u32) {
+        let sent = place.filter(|place| place & SENT != 0).map(|place| (place ^ SENT) as usize);
+        if let Some(sent) = sent.and_then(|sent| self.sent.get_mut(sent)) {
+            sent.0 = page;
+        }
+    }
+
     /// The block into which pages were brought longest ago.
     fn next(&mut self) -> Option<u32> {
         let block = self.order.pop_front()?;
@@ -176,6 +184,17 @@ impl Child {
         } else {
             self.let_copy_go(page, slots, pool);
         }
+    }
+
+    /// Pages of which the content is what a helper sent, and nowhere else.
+    fn sent_alone(&self) -> Vec<u32> {
+        let is_there = |page: u32, place: u32| {
+            page < self.table.len()
+                && self.table.state(page) == State::Staged
+                && self.table.place(page) == Some(place | SENT)
+        };
+        let sent = self.relief.sent.iter().map(|&(page, _)| page).zip(0..);
+        sent.filter(|&(page, place)| is_there(page, place)).map(|(page, _)| page).collect()
     }
 
     /// Zeroes were put in place, to be written to.
@@ -345,10 +364,11 @@ impl Engine {
             return;
         }
         let is_over = child.relief.settled as usize == child.relief.sent.len();
-        if child.staged().is_empty() {
+        let alone = child.sent_alone();
+        if alone.is_empty() {
             (child.relief.sent, child.relief.settled) = (Vec::new(), 0);
         } else if is_over || self.helping.write.is_none() && !self.write_for(child) {
-            for page in child.staged() {
+            for page in alone {
                 // What cannot be put back now will be when this is looked at again.
                 let _ = self.give_frame(child, page);
             }
@@ -398,7 +418,7 @@ impl Engine {
         let child = self.children.iter_mut().find(|other| other.number == child);
         if let Some(child) = child.filter(|_| sound) {
             child.relief.settled = sent.end;
-            for page in child.staged() {
+            for page in child.sent_alone() {
                 let place = child.table.place(page).map_or(u32::MAX, |place| place ^ SENT);
                 let slot = slot + place.wrapping_sub(sent.start);
                 if sent.contains(&place) && self.slots.hold(slot) {

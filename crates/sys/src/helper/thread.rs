@@ -22,6 +22,7 @@ const ALL: usize = FRAMES + HOLE + STACK;
 const TRIES: u32 = 16;
 /// How long a child waits for its helper to be on its own.
 const START: Duration = Duration::from_secs(1);
+
 /// What a helper needs to know, at the lower end of its stack.
 struct Start {
     /// 1 as soon as it has descriptors of its own.
