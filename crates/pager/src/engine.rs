@@ -19,7 +19,7 @@ use overdrive_hist::Histogram;
 use overdrive_sys::Errno;
 use overdrive_sys::parts::Parts;
 use overdrive_sys::uffd::PAGE;
-use parts::{failed, open_maps, staging_for, store_for, userfault_that_moves};
+use setup::{failed, open_maps, staging_for, store_for, userfault_that_moves};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
@@ -49,8 +49,8 @@ mod message;
 #[cfg(test)]
 mod model;
 mod notice;
-mod parts;
 mod rest;
+mod setup;
 mod store_faults;
 mod strides;
 mod takeover;

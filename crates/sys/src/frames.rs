@@ -114,15 +114,8 @@ impl Frames {
     pub fn note_filled(&mut self, frame: u32) {
         self.filled.set(frame, true);
         assert!((frame as usize) < self.count, "frame {frame} of {}", self.count);
-        // SAFETY: within the mapping, to which no reference is alive beside `&mut self`; the kernel answers
-        // for a page that is missing.
-        let first = unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(frame as usize * PAGE_BYTES)) };
-        // What is written must be what stands there, also when the page is dropped between the two looks: a
-        // byte of the old page in a page of zeroes would be neither.
-        let mut byte = first.load(Ordering::Relaxed);
-        while let Err(other) = first.compare_exchange(byte, byte, Ordering::Relaxed, Ordering::Relaxed) {
-            byte = other;
-        }
+        // SAFETY: within the mapping, to which no reference is alive beside `&mut self`.
+        unsafe { keep_page(self.base.as_ptr().add(frame as usize * PAGE_BYTES)) };
     }
 
     /// Nothing was moved to the frame after all.
@@ -203,6 +196,23 @@ impl Frames {
     fn unlock(&self) {
         // SAFETY: concerns our own mapping, whose content stays as it is.
         let _ = unsafe { munlock(self.base.as_ptr().cast(), self.count * PAGE_BYTES) };
+    }
+}
+
+/// Keeps a page in its frame: what the program gave up by MADV_FREE the kernel may drop at any time until
+/// somebody writes to it. If that has happened, the frame holds zeroes from now on.
+///
+/// # Safety
+/// The address is that of a frame, to which nobody has a reference; the kernel answers for a page that is
+/// missing.
+pub(crate) unsafe fn keep_page(frame: *mut u8) {
+    // SAFETY: the caller's promise.
+    let first = unsafe { AtomicU8::from_ptr(frame) };
+    // What is written must be what stands there, also when the page is dropped between the two looks: a byte
+    // of the old page in a page of zeroes would be neither.
+    let mut byte = first.load(Ordering::Relaxed);
+    while let Err(other) = first.compare_exchange(byte, byte, Ordering::Relaxed, Ordering::Relaxed) {
+        byte = other;
     }
 }
 

@@ -69,8 +69,8 @@ struct Errand {
 const TAKE: u64 = 0;
 const LOOK: u64 = 1;
 
-/// A helper's first words.
-const HELLO: usize = 16;
+/// A helper's first word.
+const HELLO: usize = 8;
 /// Whether a descriptor is that of its memory: no, yes, or that cannot be told at the moment.
 const VERDICT: usize = 8;
 const YES: u64 = 1;

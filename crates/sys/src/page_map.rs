@@ -13,6 +13,7 @@ use std::ops::Range;
 /// Bits of an entry.
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
+const OWN: u64 = 1 << 56;
 
 /// /proc/self/pagemap and statm, kept open: a program may come to a place without /proc (chroot), or to a
 /// limit on descriptors, at any time.
@@ -67,16 +68,33 @@ impl PageMap {
     }
 
     fn entries_where(&self, address: u64, pages: usize, is: impl Fn(u64) -> bool) -> Result<u64, Errno> {
-        let mut entries = [0u8; 64 * 8];
-        let wanted = &mut entries[..pages.min(64) * 8];
-        let got = rustix::io::pread(&self.fd, &mut *wanted, address / PAGE * 8)?;
-        if got < pages.min(64) * 8 {
-            return Err(Errno::IO);
-        }
-        let words =
-            entries[..got].chunks_exact(8).map(|entry| u64::from_ne_bytes(entry.try_into().expect("8")));
-        Ok(words.enumerate().fold(0, |bits, (index, entry)| bits | u64::from(is(entry)) << index))
+        entries_where(&self.fd, address, pages, is)
     }
+}
+
+/// Which of up to 64 pages from `address` are in memory and no other process has, a bit each, by an open
+/// /proc/self/pagemap.
+///
+/// # Errors
+/// The kernel's errno.
+pub(crate) fn own_pages(page_map: &OwnedFd, address: u64, pages: usize) -> Result<u64, Errno> {
+    entries_where(page_map, address, pages, |entry| entry & (PRESENT | OWN) == PRESENT | OWN)
+}
+
+fn entries_where(
+    page_map: &OwnedFd,
+    address: u64,
+    pages: usize,
+    is: impl Fn(u64) -> bool,
+) -> Result<u64, Errno> {
+    let mut entries = [0u8; 64 * 8];
+    let wanted = &mut entries[..pages.min(64) * 8];
+    let got = rustix::io::pread(page_map, &mut *wanted, address / PAGE * 8)?;
+    if got < pages.min(64) * 8 {
+        return Err(Errno::IO);
+    }
+    let words = entries[..got].chunks_exact(8).map(|entry| u64::from_ne_bytes(entry.try_into().expect("8")));
+    Ok(words.enumerate().fold(0, |bits, (index, entry)| bits | u64::from(is(entry)) << index))
 }
 
 /// struct pm_scan_arg of linux/fs.h.

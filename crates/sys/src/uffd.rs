@@ -252,7 +252,7 @@ impl Userfault {
     /// From here on a page of the range that is taken away is only what this descriptor's owner brings back:
     /// nothing that the owner itself needs to answer faults may lie in it.
     pub unsafe fn register(&self, range: Range<u64>) -> Result<(), Errno> {
-        self.register_as(range, MODE_MISSING | MODE_WRITE_PROTECT)
+        register_as(self.fd.as_fd(), range, MODE_MISSING | MODE_WRITE_PROTECT)
     }
 
     /// Lets pages be moved to a range of private anonymous memory. Faults there stay the kernel's: nobody who
@@ -261,12 +261,7 @@ impl Userfault {
     /// # Errors
     /// As [`Userfault::register`].
     pub(crate) fn register_target(&self, range: Range<u64>) -> Result<(), Errno> {
-        self.register_as(range, MODE_WRITE_PROTECT)
-    }
-
-    fn register_as(&self, range: Range<u64>, mode: u64) -> Result<(), Errno> {
-        let range = RangeCall { start: range.start, length: range.end - range.start };
-        self.call::<{ UFFDIO_REGISTER }, _>(&mut RegisterCall { range, mode, ioctls: 0 })
+        register_frames(self.fd.as_fd(), range)
     }
 
     /// [`Userfault::register`] for a program's memory at large, without huge pages.
@@ -288,10 +283,7 @@ impl Userfault {
     /// # Errors
     /// The kernel's errno.
     pub fn unregister(&self, range: Range<u64>) -> Result<(), Errno> {
-        self.call::<{ UFFDIO_UNREGISTER }, _>(&mut RangeCall {
-            start: range.start,
-            length: range.end - range.start,
-        })
+        unregister_frames(self.fd.as_fd(), range)
     }
 
     /// Puts copies of whole pages at `target` and wakes who waits there. Returns the bytes put.
@@ -403,11 +395,12 @@ pub fn make_own(range: Range<u64>) -> Result<(), Errno> {
 
 /// [`Userfault::register_target`] for a thread that has nothing but the descriptor.
 pub(crate) fn register_frames(userfault: BorrowedFd<'_>, range: Range<u64>) -> Result<(), Errno> {
+    register_as(userfault, range, MODE_WRITE_PROTECT)
+}
+
+fn register_as(userfault: BorrowedFd<'_>, range: Range<u64>, mode: u64) -> Result<(), Errno> {
     let range = RangeCall { start: range.start, length: range.end - range.start };
-    ioctl::<{ UFFDIO_REGISTER }, _>(
-        userfault,
-        &mut RegisterCall { range, mode: MODE_WRITE_PROTECT, ioctls: 0 },
-    )
+    ioctl::<{ UFFDIO_REGISTER }, _>(userfault, &mut RegisterCall { range, mode, ioctls: 0 })
 }
 
 /// [`Userfault::unregister`] for such a thread.

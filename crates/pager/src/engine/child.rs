@@ -3,8 +3,8 @@
 //! When the kernel tells of a fork, no page of the parent has been put or taken since the child's memory
 //! was copied: all such calls fail while the message waits. So the tables at this moment describe the child
 //! exactly. What it has in place it shares with the parent; what is on the store it gets when it touches
-//! it; the slots are held for it even when the parent writes on. Evicting from a child is not possible from
-//! here: what it brings back counts against the budget until it ends.
+//! it; the slots are held for it even when the parent writes on. What it brings back goes again with the help
+//! of a thread of its own ([`super::helpers`]).
 
 use super::changes::{Changes, Followed};
 use super::helpers::{HELPERS, Relief, SENT, Sent};
@@ -59,7 +59,7 @@ impl Child {
         self.pages.min(self.space.bytes() / PAGE)
     }
 
-    pub(super) fn staged(&self) -> Vec<u32> {
+    fn staged(&self) -> Vec<u32> {
         self.table.used(self.table.len()).filter(|&page| self.table.state(page) == State::Staged).collect()
     }
 
@@ -383,7 +383,7 @@ impl Engine {
         self.take_slots_of(child);
         self.relieve(child);
         self.look_for_own(child);
-        self.watch_helper(child)
+        Ok(())
     }
 
     fn read_child(&mut self, child: &mut Child) -> Result<(), Errno> {

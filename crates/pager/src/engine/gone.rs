@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::child::Child;
-use super::helpers::{HELPERS, WRITE};
+use super::helpers::HELPERS;
 use crate::platform::Instant;
 use crate::slots::bunches;
 use crate::space::{BLOCK_PAGES, bits_of};
@@ -68,9 +68,7 @@ impl Engine {
             self.io.unwatch(child.number)?;
             self.io.unwatch(child.number | HELPERS)?;
             self.parting.gone.push(Gone { table: child.table, next: 0 });
-            if self.children.is_empty() && self.helping.write.is_none() {
-                self.io.give_copy_back(WRITE);
-            }
+            self.give_copy_back();
         }
         self.stats.set(Stat::Children, self.children.len() as u64);
         Ok(())

@@ -15,6 +15,7 @@
 use super::Engine;
 use super::child::Child;
 use super::fault::ZEROES;
+use super::write::write_copies;
 use crate::numbers::Numbers;
 use crate::platform::{AsFd, Callers, Door, Helper, Instant, Userfault};
 use crate::pool::Pool;
@@ -297,12 +298,13 @@ impl Engine {
     /// # Errors
     /// It cannot be watched for.
     pub(super) fn hear_helper(&mut self, child: &mut Child) -> Result<bool, Errno> {
-        self.watch_helper(child)?;
         let Relief { helper, asked, due, sent, looking, .. } = &mut child.relief;
+        let Some(helper) = helper else { return Ok(true) };
+        // Before it is asked for anything too.
+        self.io.watch(child.number | HELPERS, helper.as_fd())?;
         let has_to_wait = !asked.is_empty();
         let is_at_it = has_to_wait || !looking.is_empty();
-        let Some(helper) = helper.as_mut().filter(|_| is_at_it) else { return Ok(true) };
-        if !std::mem::take(due) {
+        if !is_at_it || !std::mem::take(due) {
             return Ok(!has_to_wait);
         }
         let answer = helper.answer(|index, content| {
@@ -315,14 +317,6 @@ impl Engine {
             Err(_) => self.note_left(child),
         }
         Ok(true)
-    }
-
-    /// Asks to be told when a helper has done something.
-    pub(super) fn watch_helper(&mut self, child: &Child) -> Result<(), Errno> {
-        match &child.relief.helper {
-            Some(helper) => self.io.watch(child.number | HELPERS, helper.as_fd()),
-            None => Ok(()),
-        }
     }
 
     fn note_taken(&mut self, child: &mut Child, taken: Taken) {
@@ -390,14 +384,10 @@ impl Engine {
         let (may, count) = (self.can_write_for_children(), self.slots.room_for_run().min(end - first));
         let Some(slot) = self.slots.take_run(if may { count } else { 0 }) else { return false };
         let opening = self.slots.opening(slot);
-        let copies = self.io.copy_mut(WRITE).chunks_exact_mut(PAGE as usize);
-        for ((slot, (_, content)), copy) in (slot..).zip(&child.relief.sent[first as usize..]).zip(copies) {
-            copy.copy_from_slice(content);
-            self.seal.iter().for_each(|seal| seal.seal(copy, slot, opening));
-        }
-        if self.io.write_copy(WRITE, u64::from(slot) * PAGE, count * PAGE as u32).is_err() {
-            (slot..slot + count).for_each(|slot| self.slots.give_up(slot));
-            self.slots.written(slot);
+        let sent = child.relief.sent[first as usize..].iter().take(count as usize);
+        let contents = sent.map(|(_, content)| &**content);
+        if write_copies(&mut self.io, self.seal.as_ref(), opening, WRITE, slot, contents).is_err() {
+            self.give_run_up(slot, count);
             return false;
         }
         self.allowance.iter_mut().for_each(|allowance| allowance.spend(count));
@@ -429,9 +419,19 @@ impl Engine {
                 }
             }
         }
-        (slot..slot + sent.len() as u32).for_each(|slot| self.slots.give_up(slot));
+        self.give_run_up(slot, sent.len() as u32);
+        self.give_copy_back();
+    }
+
+    /// What was written of a child's is no page's of this process.
+    fn give_run_up(&mut self, slot: Slot, count: u32) {
+        (slot..slot + count).for_each(|slot| self.slots.give_up(slot));
         self.slots.written(slot);
-        if self.children.is_empty() {
+    }
+
+    /// Without children nothing of theirs is written.
+    pub(super) fn give_copy_back(&mut self) {
+        if self.children.is_empty() && self.helping.write.is_none() {
             self.io.give_copy_back(WRITE);
         }
     }
@@ -467,13 +467,23 @@ impl Engine {
         let mark = |page| has_copy(&child.table, page).then(|| child.table.mark(page));
         let asked: Vec<_> = pages.iter().map(|&(page, address)| (address, mark(page))).collect();
         debug_assert!(asked.len() <= AT_ONCE);
-        match &mut child.relief.helper {
-            Some(helper) if !asked.is_empty() => match helper.ask(&asked) {
-                Ok(()) => child.relief.asked = pages.into_iter().map(|(page, _)| page).collect(),
-                Err(_) => self.note_left(child),
-            },
-            _ => {}
+        if !asked.is_empty() && self.tell_helper(child, |helper| helper.ask(&asked)) {
+            child.relief.asked = pages.into_iter().map(|(page, _)| page).collect();
         }
+    }
+
+    /// False without a helper, or when it is gone.
+    fn tell_helper(
+        &mut self,
+        child: &mut Child,
+        tell: impl FnOnce(&mut Helper) -> Result<(), Errno>,
+    ) -> bool {
+        let Some(helper) = &mut child.relief.helper else { return false };
+        let told = tell(helper).is_ok();
+        if !told {
+            self.note_left(child);
+        }
+        told
     }
 
     /// Has a child's helper look for pages that the child has to itself by now, if it is time.
@@ -487,12 +497,8 @@ impl Engine {
         search.looked = Some(Instant::now());
         let stretches = child.next_to_look_at();
         let list: Vec<_> = stretches.iter().map(|(address, pages)| (*address, pages.len() as u32)).collect();
-        match &mut child.relief.helper {
-            Some(helper) if !list.is_empty() => match helper.look(&list) {
-                Ok(()) => child.relief.looking = stretches.into_iter().map(|(_, pages)| pages).collect(),
-                Err(_) => self.note_left(child),
-            },
-            _ => {}
+        if !list.is_empty() && self.tell_helper(child, |helper| helper.look(&list)) {
+            child.relief.looking = stretches.into_iter().map(|(_, pages)| pages).collect();
         }
     }
 

@@ -1,7 +1,8 @@
 //! From staging to the store, in long runs.
 
 use super::{Engine, Notice};
-use crate::platform::Instant;
+use crate::platform::{Instant, PageIo};
+use crate::seal::Seal;
 use crate::slots::{EMPTY_LEAST, SEGMENT_SLOTS, Slot};
 use crate::stats::Stat;
 use crate::table::State;
@@ -11,6 +12,27 @@ use std::ops::Range;
 
 /// How long a store that refused a write is left alone.
 const WRITE_AGAIN: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// Queues a write of copies of pages for the slots from `slot` on, sealed where the store is encrypted.
+///
+/// # Errors
+/// As [`PageIo::write_copy`].
+pub(super) fn write_copies<'a>(
+    io: &mut PageIo,
+    seal: Option<&Seal>,
+    opening: u64,
+    token: u32,
+    slot: Slot,
+    pages: impl ExactSizeIterator<Item = &'a [u8]>,
+) -> Result<(), Errno> {
+    let bytes = pages.len() as u32 * PAGE as u32;
+    let copies = io.copy_mut(token).chunks_exact_mut(PAGE as usize);
+    for ((slot, page), copy) in (slot..).zip(pages).zip(copies) {
+        copy.copy_from_slice(page);
+        seal.into_iter().for_each(|seal| seal.seal(copy, slot, opening));
+    }
+    io.write_copy(token, u64::from(slot) * PAGE, bytes)
+}
 
 impl Engine {
     /// Starts writes while there are full runs, or while room is short.
@@ -70,13 +92,8 @@ impl Engine {
     fn hand_over(&mut self, token: u32, slot: u32, frames: &[u32]) -> Result<(), Errno> {
         let offset = u64::from(slot) * PAGE;
         let Some(seal) = &self.seal else { return self.io.write(token, offset, &self.frames, frames) };
-        let opening = self.slots.opening(slot);
-        let copies = self.io.copy_mut(token).chunks_exact_mut(PAGE as usize);
-        for ((slot, &frame), copy) in (slot..).zip(frames).zip(copies) {
-            copy.copy_from_slice(self.frames.page(frame));
-            seal.seal(copy, slot, opening);
-        }
-        self.io.write_copy(token, offset, frames.len() as u32 * PAGE as u32)
+        let contents = frames.iter().map(|&frame| self.frames.page(frame));
+        write_copies(&mut self.io, Some(seal), self.slots.opening(slot), token, slot, contents)
     }
 
     pub(super) fn is_in(&self, page: u32, frame: u32) -> bool {

@@ -1,7 +1,9 @@
 //! The thread itself, and how a child starts it.
 
-use super::{AT_ONCE, CONTENT, Door, Errand, LATER, LOOK, TAKE, YES, address_of, bytes_of, socket, word};
+use super::{AT_ONCE, CONTENT, Door, Errand, LATER, LOOK, TAKE, YES, address_of, bytes_of, socket};
 use crate::Errno;
+use crate::frames::keep_page;
+use crate::page_map::own_pages;
 use crate::uffd::{PAGE, make_own, move_whole_pages, register_frames, unregister_frames};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -117,7 +119,7 @@ extern "C" fn help(start: *mut libc::c_void) -> libc::c_int {
 fn call(start: &Start) -> Result<OwnedFd, Errno> {
     let socket = socket()?;
     connect(&socket, &address_of(start.name)?)?;
-    let hello = bytes_of([start.secret, start.frames]);
+    let hello = bytes_of([start.secret]);
     send(&socket, hello.as_flattened(), SendFlags::NOSIGNAL)?;
     Ok(socket)
 }
@@ -292,7 +294,7 @@ fn look(errand: &Errand, page_map: Option<&OwnedFd>) -> [u64; AT_ONCE] {
     let Some(page_map) = page_map else { return seen };
     let stretches = errand.addresses.iter().zip(errand.marks).take(errand.count as usize);
     for (seen, (&address, pages)) in seen.iter_mut().zip(stretches) {
-        let mut left = own_pages(page_map, address, pages.min(64) as usize);
+        let mut left = own_pages(page_map, address, pages.min(64) as usize).unwrap_or(0);
         while left != 0 {
             let first = left.trailing_zeros();
             let count = (left >> first).trailing_ones();
@@ -307,29 +309,12 @@ fn look(errand: &Errand, page_map: Option<&OwnedFd>) -> [u64; AT_ONCE] {
     seen
 }
 
-/// Pages that are in place and that no other process has, by /proc/self/pagemap.
-fn own_pages(page_map: &OwnedFd, address: u64, pages: usize) -> u64 {
-    const PRESENT_AND_OWN: u64 = 1 << 63 | 1 << 56;
-    let mut entries = [0; 64 * 8];
-    let read =
-        rustix::io::pread(page_map, &mut entries[..pages.min(64) * 8], address / PAGE * 8).unwrap_or(0);
-    (0..read / 8).fold(0, |own, index| {
-        own | u64::from(word(&entries, index) & PRESENT_AND_OWN == PRESENT_AND_OWN) << index
-    })
-}
-
-/// The page in a frame, which stays as it is from now on: what the program gave up by MADV_FREE the kernel
-/// may drop at any time until somebody writes to it. If that has happened, the frame holds zeroes.
+/// The page in a frame, which stays as it is from now on.
 fn keep_and_look<'a>(frame: u64) -> &'a [u8] {
-    use std::sync::atomic::AtomicU8;
-    // SAFETY: the frame lies in the mapping made for this thread, which nobody else knows and nothing undoes;
-    // the kernel answers for a page that is missing. The page is read until the next errand at most.
+    // SAFETY: the frame lies in the mapping made for this thread, which nobody else knows and nothing undoes.
+    // The page is read until the next errand at most.
     unsafe {
-        let first = AtomicU8::from_ptr(frame as *mut u8);
-        let mut byte = first.load(Ordering::Relaxed);
-        while let Err(other) = first.compare_exchange(byte, byte, Ordering::Relaxed, Ordering::Relaxed) {
-            byte = other;
-        }
+        keep_page(frame as *mut u8);
         std::slice::from_raw_parts(frame as *const u8, PAGE as usize)
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn userfault_that_moves() -> Result<Userfault, EngineError> {
 }
 
 /// How many segments fit a store of so many bytes.
-pub(super) fn segments_in(store_bytes: u64) -> Result<u32, EngineError> {
+fn segments_in(store_bytes: u64) -> Result<u32, EngineError> {
     const FEWEST: u64 = 4;
     let segment_bytes = u64::from(SEGMENT_SLOTS) * PAGE;
     let segments = (store_bytes / segment_bytes).min(u64::from(u32::MAX / SEGMENT_SLOTS) / 2);
