@@ -26,8 +26,9 @@ const KNOWN: usize = 4;
 const LENGTH_KEPT: u32 = 16;
 /// So many pieces are read ahead, at first and at most.
 const AHEAD: (u32, u32) = (4, 32);
-/// A stride that was not gone on with for so many faults of its set gives its place to others.
-const PLACE_KEPT: u32 = 256;
+/// A stride that was not gone on with for so many faults of its set has ended: its pieces and those around
+/// them are so many pages that faults at random meet one now and then.
+const KEPT: u32 = 32;
 
 /// What is worth reading ahead: so many pieces, in equal steps from a place on. In bytes, from the first
 /// page.
@@ -69,6 +70,11 @@ struct Stride {
 }
 
 impl Stride {
+    /// Whether it is one, and goes on, after so many faults of its set.
+    fn is_kept(&self, faults: u32) -> bool {
+        self.at != 0 && faults.wrapping_sub(self.at) <= KEPT
+    }
+
     /// Whether the next piece, or one that is not far behind it, begins here. Goes on to it.
     fn begins(&mut self, place: u64) -> bool {
         let way = place.wrapping_sub(self.last).cast_signed();
@@ -167,7 +173,8 @@ struct Set {
 impl Set {
     /// The stride that a thread's fault goes on with, if it does with any.
     fn find(&mut self, thread: u32, place: u64) -> Option<usize> {
-        let of_thread = |stride: &Stride| stride.thread == thread && stride.at != 0;
+        let faults = self.faults;
+        let of_thread = |stride: &Stride| stride.thread == thread && stride.is_kept(faults);
         let mut all = self.strides.iter_mut();
         if let Some(index) = all.position(|stride| of_thread(stride) && stride.begins(place)) {
             let Stride { step, steps, .. } = self.strides[index];
@@ -204,7 +211,7 @@ impl Set {
         let age = |stride: &Stride| self.faults.wrapping_sub(stride.at);
         let worth = |&index: &usize| {
             let stride = &self.strides[index];
-            (stride.steps >= PROOF && age(stride) <= PLACE_KEPT, u32::MAX - age(stride))
+            (stride.steps >= PROOF && stride.is_kept(self.faults), u32::MAX - age(stride))
         };
         let known = Some(way).filter(|_| place.is_multiple_of(PAGE)).and_then(|way| self.fits(way));
         let least = (0..STRIDES).min_by_key(worth).unwrap_or(0);
@@ -378,6 +385,28 @@ mod tests {
         for places in [up.collect(), down.collect(), two.collect(), anywhere.collect::<Vec<u64>>()] {
             assert_eq!(told(&mut strides, places).iter().flatten().count(), 0);
         }
+    }
+
+    #[test]
+    fn a_stride_goes_on_between_faults_at_random_and_ends_when_there_are_no_others() {
+        let mut rng = Rng::new(11);
+        for between in [1, 4, 12] {
+            let mut strides = Strides::none();
+            told(&mut strides, (0..4).map(|row| row * ROW));
+            for row in 4..300 {
+                assert!(strides.note(7, row * ROW, false).is_some(), "{between} between, row {row}");
+                told(&mut strides, (0..between).map(|_| (1 << 32) + rng.below(1 << 32)));
+            }
+        }
+        let mut by_chance = 0;
+        for _ in 0..50 {
+            let mut strides = Strides::none();
+            let eight = block(100, 9000, 1).into_iter();
+            told(&mut strides, eight.flat_map(|place| (0..8).map(move |stride| place + stride * (9 << 20))));
+            let anywhere = (0..2000).map(|_| rng.below(72 << 20));
+            by_chance += told(&mut strides, anywhere).iter().flatten().count();
+        }
+        assert!(by_chance < 50, "{by_chance} of 100,000");
     }
 
     #[test]
