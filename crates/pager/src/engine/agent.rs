@@ -13,7 +13,7 @@ const ERRAND_BYTES: usize = 24;
 /// What there is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Errand {
-    /// These pages are shared with no child any more: they are to be the program's own again.
+    /// These pages are or were shared with a child: they are to be the program's own again.
     MakeOwn(Range<u64>),
     /// This thread has ended: who waits for that must hear of it.
     TellEnd(ThreadWord),
@@ -82,7 +82,7 @@ impl Agent {
 }
 
 impl Engine {
-    /// The other end of the engine's errands. Without one, memory that a child once shared stays in place
+    /// The other end of the engine's errands. Without one, memory that a child shared stays in place
     /// until the program writes to it, and who waits for a thread that ended in a bad moment waits for ever.
     ///
     /// # Errors

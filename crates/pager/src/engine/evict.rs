@@ -42,7 +42,7 @@ pub(super) struct Unmovable {
     pub(super) in_a_row: u32,
     /// When it is tried again, after too many of these.
     pub(super) again: Option<Instant>,
-    /// Blocks of which nothing moved when it was asked for pages that a child had shared.
+    /// Blocks of which nothing moved when it was asked for pages that a child shared.
     pub(super) asked_for: BTreeSet<u32>,
     /// A page was to be put into a frame in which another stands.
     pub(super) frames_taken: bool,
@@ -82,7 +82,7 @@ struct Came {
     pages: u64,
     /// How many of them are on the store as they are.
     unchanged: u32,
-    /// Others are shared with a child that is gone, and were asked for.
+    /// Others are or were shared with a child, and were asked for.
     asked: bool,
 }
 
@@ -490,13 +490,15 @@ impl Engine {
         Ok(true)
     }
 
-    /// Pages that a child once shared stay unmovable after it is gone, until they are written to, also where
-    /// the fork was before they were taken over. A thread that may wait for pages sees to that; as long as
-    /// there are children it would only make copies. True when all could be asked for.
+    /// Pages that a child shares, or once shared, stay unmovable until they are written to, also where the
+    /// fork was before they were taken over. A thread that may wait for pages sees to that. It makes copies
+    /// as long as there are children, so these have to give up theirs. True when all could be asked for.
     fn ask_for_own(&mut self, address: u64, mut pages: u64) -> bool {
-        let Some(agent) = self.agent.as_mut().filter(|_| pages != 0 && self.children.is_empty()) else {
+        if pages == 0 || !self.may_unshare() {
             return false;
-        };
+        }
+        let Some(agent) = self.agent.as_mut() else { return false };
+        self.children.iter_mut().for_each(|child| child.look_first(address));
         while pages != 0 {
             let start = pages.trailing_zeros();
             let count = (pages >> start).trailing_ones();

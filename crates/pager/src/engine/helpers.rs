@@ -7,6 +7,7 @@
 //!
 //! What parent and child had in place at the fork they share, and it takes no more memory. But as the parent
 //! writes to such a page it gets another, and the child has the old one to itself. Helpers look for these.
+//! To evict such a page the parent has it written to in this way, without changing it.
 //!
 //! While a helper takes pages nothing that its child tells is read. So no page changes its place in the
 //! books, and none is given up, moved or inherited while its content is in the helper's frames: who does that
@@ -41,6 +42,9 @@ const KEPT: u64 = if cfg!(test) { 1 } else { 256 };
 /// How often a helper looks for pages that its child has to itself: less and less when it finds none.
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
 const LOOKS_AT_LEAST: Duration = Duration::from_secs(1);
+/// So many blocks of which the parent made pages its own may be waiting for that. What the child has of them
+/// is not counted until then.
+const UNSHARED_MAX: usize = 16;
 /// Blocks that are passed over for that in one go.
 const PASSED_OVER: u32 = 4096;
 /// So many empty segments of the store are left to the parent.
@@ -95,6 +99,8 @@ pub(super) struct Relief {
 /// Looking for pages that a child has to itself.
 #[derive(Debug, Default)]
 struct Search {
+    /// Blocks that come first, as there is something to be found.
+    first: VecDeque<u32>,
     /// The block that comes next.
     next: u32,
     /// When it was looked last, and how long that is to be ago.
@@ -102,6 +108,18 @@ struct Search {
     every: Duration,
     /// Some pages could go since it began anew.
     found: bool,
+}
+
+impl Search {
+    /// The next of so many blocks.
+    fn pass_on(&mut self, blocks: u32) -> u32 {
+        if self.next >= blocks {
+            let again = if self.found { LOOKS_EVERY } else { (self.every * 2).min(LOOKS_AT_LEAST) };
+            (self.next, self.found, self.every) = (0, false, again.max(LOOKS_EVERY));
+        }
+        self.next += 1;
+        self.next - 1
+    }
 }
 
 /// What of a child's is being written.
@@ -165,7 +183,7 @@ impl Relief {
     pub(super) fn digest(&self) -> String {
         let Self { helper, asked, due, sent, settled, left, looking, search, order, noted: _, brought } =
             self;
-        let search = (search.next, search.every, search.found);
+        let search = (&search.first, search.next, search.every, search.found);
         let sent = (sent, settled, left);
         format!("{:?}", (helper.is_some(), asked, due, sent, looking, search, order, brought))
     }
@@ -218,6 +236,15 @@ impl Child {
         }
     }
 
+    /// The parent makes pages at this address its own.
+    pub(super) fn look_first(&mut self, address: u64) {
+        let search = &mut self.relief.search;
+        let known = self.space.page(address).filter(|&page| page < self.table.len());
+        let block = known.map(|page| page / BLOCK_PAGES);
+        search.first.extend(block.filter(|block| search.first.back() != Some(block)));
+        search.every = search.every.min(LOOKS_EVERY);
+    }
+
     /// Where to look next: stretches of memory, and their pages. Most blocks have nothing in place.
     fn next_to_look_at(&mut self) -> Vec<(u64, Range<u32>)> {
         let blocks = self.table.len().div_ceil(BLOCK_PAGES);
@@ -226,12 +253,7 @@ impl Child {
             if stretches.len() == AT_ONCE {
                 break;
             }
-            if search.next >= blocks {
-                let again = if search.found { LOOKS_EVERY } else { (search.every * 2).min(LOOKS_AT_LEAST) };
-                (search.next, search.found, search.every) = (0, false, again.max(LOOKS_EVERY));
-            }
-            let block = search.next;
-            search.next += 1;
+            let block = search.first.pop_front().unwrap_or_else(|| search.pass_on(blocks));
             if self.table.used_in(block) & !self.table.stored_in(block) != 0 {
                 let pages = block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES;
                 stretches.extend(self.space.next_stretch(pages, BLOCK_PAGES));
@@ -284,6 +306,17 @@ impl Engine {
         }
         self.helping.reception = Some(reception);
         Ok(())
+    }
+
+    /// Whether pages that are or were shared with a child may become this process's own. What a living one
+    /// has of them then has to go. Several would share it, and nobody could take it from them.
+    pub(super) fn may_unshare(&mut self) -> bool {
+        let [child] = &self.children[..] else { return self.children.is_empty() };
+        let relief = &child.relief;
+        relief.helper.is_some()
+            && relief.search.first.len() < UNSHARED_MAX
+            && relief.brought <= KEPT.max(self.limits.budget / SHARE)
+            && self.can_write_for_children()
     }
 
     /// Whether a child keeps more of what may go than it should, beside others.

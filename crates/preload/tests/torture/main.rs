@@ -275,6 +275,19 @@ fn what_children_bring_back_is_held_to_the_budget() {
     }
 }
 
+/// A child that only waits shares what its parent had in place: that goes as other memory does, and comes back
+/// to the child as it was.
+#[test]
+fn what_a_child_shares_does_not_stay_in_place() {
+    let dir = scratch();
+    let name = "what_a_child_shares_does_not_stay_in_place";
+    for compress in ["off", "auto"] {
+        let Some(child) = start(name, "shared", dir.path(), &format!(",compress={compress}")) else { return };
+        let status = wait(child, Duration::from_secs(240));
+        assert!(status.success(), "{compress}: {status}");
+    }
+}
+
 /// A process ends whose number is in this note.
 fn assert_ends(note: &Path) {
     let pid = std::fs::read_to_string(note).unwrap();
@@ -345,6 +358,7 @@ fn role() {
         Ok("pieces") => fill_in_pieces(),
         Ok("orphans") => leave_orphans(),
         Ok("held") => hold_children(),
+        Ok("shared") => share_with_a_child(),
         Ok("crowd") => have_many_children(),
         Ok("slow fork") => fork_slowly(),
         Ok("dropped") => give_up_and_go_on(),
@@ -585,6 +599,39 @@ fn hold_children() {
         unsafe { libc::_exit(code) };
     }
     assert_eq!(end_of(child), 0, "1 for a wrong page, 2 for too much memory");
+    area.check_all().unwrap();
+}
+
+/// Goes on beside a child that waits. At last both have what they should.
+fn share_with_a_child() {
+    let mut area = Area::new(3 * BUDGET as usize / PAGE);
+    let pages = area.len();
+    (0..pages).for_each(|page| area.write(page, page as u64 + 1));
+    // By then it is known that children need helpers.
+    std::thread::sleep(Duration::from_millis(200));
+    let (mut childs, mut own) = UnixStream::pair().unwrap();
+    // SAFETY: the child calls what is safe after a fork of this C library, and ends by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let mut told = [0];
+        let code = i32::from(childs.read(&mut told).unwrap_or(0) != 1 || area.check_all().is_err());
+        // SAFETY: as above.
+        unsafe { libc::_exit(code) };
+    }
+    let mut most = 0;
+    for step in 0..3 * pages {
+        let page = step * 4099 % pages;
+        area.check(page).unwrap();
+        if step % 16 == 0 {
+            area.write(page, step as u64 + 7);
+        }
+        if step > pages && step % 64 == 0 {
+            most = most.max(anonymous_bytes());
+        }
+    }
+    assert!(most < BUDGET + BUDGET / 8, "{most} bytes in place");
+    own.write_all(b"g").unwrap();
+    assert_eq!(end_of(child), 0, "1 for a wrong page");
     area.check_all().unwrap();
 }
 
