@@ -8,6 +8,7 @@
 use super::{Bar, Options, SIDES};
 use crate::stats::Spread;
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ const AVERAGE_MIN: f64 = 2.0;
 const P99_MIN: f64 = 5.0;
 /// In quarters of a second.
 const SAVING_MOST: u64 = 400;
+/// What is in swap comes back first.
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
 /// While all is saved nothing is promised but that it is no worse.
 const SAVING_MIN: f64 = 1.0;
 
@@ -62,6 +65,8 @@ struct Served {
     saving: Latency,
     /// The most DRAM it was seen to have then with its child, in MiB.
     saving_mib: u64,
+    /// How long that took, or was looked at.
+    saving_s: f64,
 }
 
 type Figure = fn(&Served) -> f64;
@@ -69,7 +74,8 @@ type Figure = fn(&Served) -> f64;
 impl Served {
     fn show(&self, side: &str) {
         println!("  {side:<12} {}", self.quiet.show());
-        println!("  {:>12} {}  DRAM {} MiB", "saving", self.saving.show(), self.saving_mib);
+        let Self { saving, saving_mib, saving_s, .. } = self;
+        println!("  {:>12} {}  {saving_s:.1} s  DRAM {saving_mib} MiB", "saving", saving.show());
     }
 }
 
@@ -118,10 +124,11 @@ fn judge(name: &str, swap: &[Served], other: &[Served]) -> Vec<Bar> {
         ("average", AVERAGE_MIN, |served| served.quiet.mean_us),
         ("p99", P99_MIN, |served| served.quiet.p99_us),
     ];
-    let saving: [(&str, f64, Figure); 3] = [
+    let saving: [(&str, f64, Figure); 4] = [
         ("saving-average", SAVING_MIN, |served| served.saving.mean_us),
         ("saving-p99", SAVING_MIN, |served| served.saving.p99_us),
         ("saving-max", SAVING_MIN, |served| served.saving.max_us),
+        ("saving-time", SAVING_MIN, |served| served.saving_s),
     ];
     let most_mib = |side: &[Served]| side.iter().map(|served| served.saving_mib).max().unwrap_or(0);
     let is_fair = most_mib(other) <= most_mib(swap) + most_mib(swap) / 10;
@@ -146,11 +153,13 @@ fn serve(options: &Options, side: &str) -> Result<Served> {
     load(&server.socket, keys, keys / CONNECTIONS, None, 1)?;
     let each = options.runtime_s * REQUESTS_PER_S / CONNECTIONS;
     let quiet = Latency::of(&load(&server.socket, keys, each, Some(BETWEEN), 2)?);
-    let (mut saving, mut saving_mib) = (Vec::new(), 0);
+    let (mut saving, mut saving_mib, mut saving_s) = (Vec::new(), 0, 0.0);
+    let began = Instant::now();
     Connection::open(&server.socket)?.ask(&[b"BGSAVE"])?;
     // A part of a second at a time, and one more after the child has ended.
     for seed in 3..SAVING_MOST {
         let is_over = !server.is_saving()?;
+        saving_s = began.elapsed().as_secs_f64();
         saving_mib = saving_mib.max(server.dram_mib()?);
         saving.extend(load(&server.socket, keys, REQUESTS_PER_S / CONNECTIONS / 4, Some(BETWEEN), seed)?);
         if is_over {
@@ -162,7 +171,7 @@ fn serve(options: &Options, side: &str) -> Result<Served> {
     }
     saving.sort_unstable();
     server.end()?;
-    Ok(Served { quiet, saving: Latency::of(&saving), saving_mib })
+    Ok(Served { quiet, saving: Latency::of(&saving), saving_mib, saving_s })
 }
 
 /// A server of redis under `overdrive extend`; ended when dropped.
@@ -240,8 +249,16 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if self.child.try_wait().ok().flatten().is_none() {
-            // The program is asked to end with its launcher.
+        let asked = Instant::now();
+        let runs = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+        if runs(&mut self.child) {
+            // Killed, it would leave its swap area behind.
+            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        }
+        while runs(&mut self.child) && asked.elapsed() < ENDS_WITHIN {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if runs(&mut self.child) {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -399,13 +416,14 @@ mod tests {
     fn who_had_more_dram_while_it_saved_is_not_compared_then() {
         let served = |us: f64, saving_mib| {
             let latency = Latency { mean_us: us, p99_us: us, max_us: us };
-            Served { quiet: latency, saving: latency, saving_mib }
+            Served { quiet: latency, saving: latency, saving_mib, saving_s: us / 5.0 }
         };
         let swap = [served(100.0, 250), served(100.0, 260)];
         let lines = |other: &[Served]| judge("x", &swap, other).iter().map(Bar::line).collect::<Vec<_>>();
         assert_eq!(lines(&[served(10.0, 100), served(10.0, 287)]).len(), 2);
         let fair = lines(&[served(10.0, 100), served(10.0, 286)]);
-        assert_eq!(fair.len(), 5);
+        assert_eq!(fair.len(), 6);
+        assert_eq!(fair[5], "bar memory-redis-saving-time-swap-vs-x 10.000 >= 1.00 ok");
         assert_eq!(fair[4], "bar memory-redis-saving-max-swap-vs-x 10.000 >= 1.00 ok");
     }
 

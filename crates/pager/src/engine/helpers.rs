@@ -7,7 +7,8 @@
 //!
 //! What parent and child had in place at the fork they share, and it takes no more memory. But as the parent
 //! writes to such a page it gets another, and the child has the old one to itself. Helpers look for these.
-//! To evict such a page the parent has it written to in this way, without changing it.
+//! To evict such a page the parent has it written to in this way, without changing it. What it has of it on
+//! the store then does for the child's as well.
 //!
 //! While a helper takes pages nothing that its child tells is read. So no page changes its place in the
 //! books, and none is given up, moved or inherited while its content is in the helper's frames: who does that
@@ -493,15 +494,38 @@ impl Engine {
             && let Some(block) = child.relief.next()
         {
             let used = bits_of(child.table.used_in(block)).map(|bit| block * BLOCK_PAGES + bit);
+            let used: Vec<u32> = used.inspect(|&page| self.share_copy(child, page)).collect();
             let is_there = |page| matches!(child.table.state(page), State::Resident | State::Unpacked);
             let can_go = |page: &u32| is_there(*page) && (can_write || has_copy(&child.table, *page));
-            pages.extend(used.filter(can_go).filter_map(|page| Some((page, child.space.address(page)?))));
+            let used = used.into_iter().filter(can_go);
+            pages.extend(used.filter_map(|page| Some((page, child.space.address(page)?))));
         }
         let mark = |page| has_copy(&child.table, page).then(|| child.table.mark(page));
         let asked: Vec<_> = pages.iter().map(|&(page, address)| (address, mark(page))).collect();
         debug_assert!(asked.len() <= AT_ONCE);
         if !asked.is_empty() && self.tell_helper(child, |helper| helper.ask(&asked)) {
             child.relief.asked = pages.into_iter().map(|(page, _)| page).collect();
+        }
+    }
+
+    /// What the parent has of a page that both had at the fork does for a child, too, unless one of them has
+    /// changed it since: the mark will tell.
+    fn share_copy(&mut self, child: &mut Child, page: u32) {
+        let is_alone = child.table.state(page) == State::Resident && child.table.slot(page) == 0;
+        let address = child.space.address(page).filter(|_| is_alone);
+        let parents = address.and_then(|address| self.space.page(address));
+        let Some(parents) = parents.filter(|&page| page < self.table.len()) else { return };
+        if let Some(cell) = self.table.cell(parents) {
+            if self.pool.hold(cell) {
+                child.table.set(page, State::Unpacked, Some(cell));
+                child.table.set_mark(page, self.table.mark(parents));
+            }
+        } else if self.table.state(parents) != State::Lost
+            && self.is_written(parents)
+            && self.slots.hold(self.table.slot(parents))
+        {
+            child.table.set_slot(page, self.table.slot(parents));
+            child.table.set_mark(page, self.table.mark(parents));
         }
     }
 

@@ -296,6 +296,39 @@ fn what_a_child_has_to_itself_since_its_parent_has_another_goes() {
 }
 
 #[test]
+fn what_a_child_had_from_its_parent_is_written_once() {
+    let mut world = World::new(Scope { pages: 3, children: 1, helpers: true, ..PLAIN });
+    let addresses = [BASE, BASE + PAGE, BASE + BLOCK_BYTES];
+    world.engine.limits = Limits { budget: 8, total: 64, soft: 1, reserve: 1, compressed: 0 };
+    for address in addresses {
+        world.take(&Step::Touch(0, 0, address, Some(3)));
+        [Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
+    }
+    [Step::Fork(0, 0), Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
+    // The child changes one of those that its parent evicts.
+    [Step::Touch(1, 0, BASE, Some(2)), Step::Own(BASE), Step::Own(BASE + PAGE)]
+        .iter()
+        .for_each(|step| world.take(step));
+    world.engine.limits.total = 1;
+    for _ in 0..20 {
+        while kernel(|kernel| kernel.helping.get(&1).is_some_and(|helping| !helping.over)) {
+            world.take(&Step::Help(1));
+        }
+        while world.steps().contains(&Step::Write(0, true)) {
+            world.take(&Step::Write(0, true));
+        }
+        world.take(&Step::Turn);
+        kernel(|kernel| kernel.time += Duration::from_millis(6));
+    }
+    for number in 0..2 {
+        let there: Vec<_> = kernel(|kernel| kernel.memories[number].standing.keys().copied().collect());
+        assert_eq!(there, [BASE + BLOCK_BYTES], "{}", world.story);
+    }
+    assert_eq!(world.engine.stats.get(Stat::Written), 3);
+    world.settle();
+}
+
+#[test]
 fn what_a_helper_took_with_it_is_lost_and_told_when_somebody_wants_it() {
     let mut world = child_with_three_pages(1);
     [Step::Turn, Step::Help(1)].iter().for_each(|step| world.take(step));

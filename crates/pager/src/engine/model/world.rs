@@ -63,6 +63,8 @@ pub(super) enum Step {
     Fork(usize, usize),
     Exit(usize),
     Pin(u64),
+    /// A page that a child shares becomes the process's own.
+    Own(u64),
     /// A page may be executed from now on, or no longer.
     Execute(u64),
     /// A thread begins whose word is on a page, or that one ends.
@@ -365,6 +367,9 @@ impl World {
             if self.scope.execute {
                 steps.push(Step::Execute(address));
             }
+            if self.scope.helpers && kernel(|kernel| kernel.memories[0].shared.contains(&address)) {
+                steps.push(Step::Own(address));
+            }
         }
         self.steps_of_memory(number, thread, steps);
     }
@@ -471,6 +476,7 @@ impl World {
                     executable.insert(address);
                 }
             }),
+            Step::Own(address) => kernel(|kernel| drop(kernel.memories[0].shared.remove(&address))),
             Step::Pin(address) => kernel(|kernel| {
                 let memory = &mut kernel.memories[0];
                 if !memory.pinned.remove(&address) && memory.standing.contains_key(&address) {
