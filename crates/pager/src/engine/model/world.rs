@@ -476,7 +476,9 @@ impl World {
                     executable.insert(address);
                 }
             }),
-            Step::Own(address) => kernel(|kernel| drop(kernel.memories[0].shared.remove(&address))),
+            Step::Own(address) => {
+                kernel(|kernel| kernel.memories[0].shared.remove(&address));
+            }
             Step::Pin(address) => kernel(|kernel| {
                 let memory = &mut kernel.memories[0];
                 if !memory.pinned.remove(&address) && memory.standing.contains_key(&address) {
