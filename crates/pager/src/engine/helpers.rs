@@ -32,7 +32,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Children need helpers when so many pages are on the store, or this part of the budget. Before that a
+/// Children need helpers when so many pages are away, or as many as this part of the budget. Before that a
 /// helper is not worth the time it takes to start one.
 const NEEDED_FROM: u64 = 16_384;
 const NEEDED_PART: u64 = 4;
@@ -288,7 +288,8 @@ impl Engine {
     /// Says whether children that are made from now on need helpers.
     pub(super) fn want_helpers(&self) {
         if let Some(reception) = &self.helping.reception {
-            reception.door.want(self.slots.taken() >= NEEDED_FROM.min(self.limits.budget / NEEDED_PART));
+            let away = self.slots.taken() + self.pool.live();
+            reception.door.want(away >= NEEDED_FROM.min(self.limits.budget / NEEDED_PART));
         }
     }
 
