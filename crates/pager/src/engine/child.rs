@@ -49,7 +49,8 @@ pub(super) struct Child {
 }
 
 impl Child {
-    fn knows(&self, page: u32) -> bool {
+    /// Whether its table reaches that far: its memory may have grown since the fork.
+    pub(super) fn knows(&self, page: u32) -> bool {
         page < self.table.len()
     }
 

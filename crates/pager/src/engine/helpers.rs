@@ -209,7 +209,7 @@ impl Child {
     /// Pages of which the content is what a helper sent, and nowhere else.
     fn sent_alone(&self) -> Vec<u32> {
         let is_there = |page: u32, place: u32| {
-            page < self.table.len()
+            self.knows(page)
                 && self.table.state(page) == State::Staged
                 && self.table.place(page) == Some(place | SENT)
         };
@@ -227,10 +227,7 @@ impl Child {
     fn note_own(&mut self, own: &[u64]) {
         for (pages, own) in std::mem::take(&mut self.relief.looking).into_iter().zip(own) {
             for page in pages.clone().zip(0..).filter(|(_, bit)| own >> bit & 1 == 1).map(|(page, _)| page) {
-                if page < self.table.len()
-                    && self.table.state(page) == State::Resident
-                    && self.relief.note(page)
-                {
+                if self.knows(page) && self.table.state(page) == State::Resident && self.relief.note(page) {
                     self.pages += 1;
                 }
             }
@@ -239,9 +236,8 @@ impl Child {
 
     /// The parent makes pages at this address its own.
     pub(super) fn look_first(&mut self, address: u64) {
-        let search = &mut self.relief.search;
-        let known = self.space.page(address).filter(|&page| page < self.table.len());
-        let block = known.map(|page| page / BLOCK_PAGES);
+        let known = self.space.page(address).filter(|&page| self.knows(page));
+        let (search, block) = (&mut self.relief.search, known.map(|page| page / BLOCK_PAGES));
         search.first.extend(block.filter(|block| search.first.back() != Some(block)));
         search.every = search.every.min(LOOKS_EVERY);
     }
@@ -494,12 +490,13 @@ impl Engine {
         while pages.is_empty()
             && let Some(block) = child.relief.next()
         {
-            let used = bits_of(child.table.used_in(block)).map(|bit| block * BLOCK_PAGES + bit);
-            let used: Vec<u32> = used.inspect(|&page| self.share_copy(child, page)).collect();
-            let is_there = |page| matches!(child.table.state(page), State::Resident | State::Unpacked);
-            let can_go = |page: &u32| is_there(*page) && (can_write || has_copy(&child.table, *page));
-            let used = used.into_iter().filter(can_go);
-            pages.extend(used.filter_map(|page| Some((page, child.space.address(page)?))));
+            for page in bits_of(child.table.used_in(block)).map(|bit| block * BLOCK_PAGES + bit) {
+                self.share_copy(child, page);
+                let is_there = matches!(child.table.state(page), State::Resident | State::Unpacked);
+                if is_there && (can_write || has_copy(&child.table, page)) {
+                    pages.extend(child.space.address(page).map(|address| (page, address)));
+                }
+            }
         }
         let mark = |page| has_copy(&child.table, page).then(|| child.table.mark(page));
         let asked: Vec<_> = pages.iter().map(|&(page, address)| (address, mark(page))).collect();

@@ -263,24 +263,21 @@ fn what_a_child_brought_back_goes_again_and_what_it_has_changed_is_written() {
     world.settle();
 }
 
-#[test]
-fn what_a_child_has_to_itself_since_its_parent_has_another_goes() {
+/// A child that shares three pages with its parent, two of them in a block.
+fn child_that_shares() -> World {
     let mut world = World::new(Scope { pages: 3, children: 1, helpers: true, ..PLAIN });
-    let addresses = [BASE, BASE + PAGE, BASE + BLOCK_BYTES];
     world.engine.limits = Limits { budget: 8, total: 64, soft: 1, reserve: 1, compressed: 0 };
-    for address in addresses {
+    for address in [BASE, BASE + PAGE, BASE + BLOCK_BYTES] {
         world.take(&Step::Touch(0, 0, address, Some(3)));
         [Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
     }
     [Step::Fork(0, 0), Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
-    let there = || kernel(|kernel| kernel.memories[1].standing.len());
-    // The parent's own pages go, and the child has the old ones.
-    kernel(|kernel| {
-        for memory in &mut kernel.memories {
-            memory.shared.retain(|page| !addresses[..2].contains(page));
-        }
-    });
-    for _ in 0..12 {
+    world
+}
+
+/// So many turns, each after the helper has done what it was asked for and all is written.
+fn help_and_write(world: &mut World, turns: u32) {
+    for _ in 0..turns {
         while kernel(|kernel| kernel.helping.get(&1).is_some_and(|helping| !helping.over)) {
             world.take(&Step::Help(1));
         }
@@ -290,6 +287,19 @@ fn what_a_child_has_to_itself_since_its_parent_has_another_goes() {
         world.take(&Step::Turn);
         kernel(|kernel| kernel.time += Duration::from_millis(6));
     }
+}
+
+#[test]
+fn what_a_child_has_to_itself_since_its_parent_has_another_goes() {
+    let mut world = child_that_shares();
+    let there = || kernel(|kernel| kernel.memories[1].standing.len());
+    // The parent's own pages go, and the child has the old ones.
+    kernel(|kernel| {
+        for memory in &mut kernel.memories {
+            memory.shared.retain(|page| ![BASE, BASE + PAGE].contains(page));
+        }
+    });
+    help_and_write(&mut world, 12);
     assert_eq!(there(), 1, "what both have stays: {}", world.story);
     assert_eq!(world.engine.stats.get(Stat::Written), 2);
     world.settle();
@@ -297,29 +307,13 @@ fn what_a_child_has_to_itself_since_its_parent_has_another_goes() {
 
 #[test]
 fn what_a_child_had_from_its_parent_is_written_once() {
-    let mut world = World::new(Scope { pages: 3, children: 1, helpers: true, ..PLAIN });
-    let addresses = [BASE, BASE + PAGE, BASE + BLOCK_BYTES];
-    world.engine.limits = Limits { budget: 8, total: 64, soft: 1, reserve: 1, compressed: 0 };
-    for address in addresses {
-        world.take(&Step::Touch(0, 0, address, Some(3)));
-        [Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
-    }
-    [Step::Fork(0, 0), Step::Turn, Step::GoOn(0, 0)].iter().for_each(|step| world.take(step));
+    let mut world = child_that_shares();
     // The child changes one of those that its parent evicts.
     [Step::Touch(1, 0, BASE, Some(2)), Step::Own(BASE), Step::Own(BASE + PAGE)]
         .iter()
         .for_each(|step| world.take(step));
     world.engine.limits.total = 1;
-    for _ in 0..20 {
-        while kernel(|kernel| kernel.helping.get(&1).is_some_and(|helping| !helping.over)) {
-            world.take(&Step::Help(1));
-        }
-        while world.steps().contains(&Step::Write(0, true)) {
-            world.take(&Step::Write(0, true));
-        }
-        world.take(&Step::Turn);
-        kernel(|kernel| kernel.time += Duration::from_millis(6));
-    }
+    help_and_write(&mut world, 20);
     for number in 0..2 {
         let there: Vec<_> = kernel(|kernel| kernel.memories[number].standing.keys().copied().collect());
         assert_eq!(there, [BASE + BLOCK_BYTES], "{}", world.story);

@@ -266,23 +266,21 @@ fn children_of_any_thread_end_with_the_program_and_see_no_zeroes() {
 /// the pages it shares, and has what it should.
 #[test]
 fn what_children_bring_back_is_held_to_the_budget() {
-    let dir = scratch();
-    let name = "what_children_bring_back_is_held_to_the_budget";
-    for compress in ["off", "auto"] {
-        let Some(child) = start(name, "held", dir.path(), &format!(",compress={compress}")) else { return };
-        let status = wait(child, Duration::from_secs(240));
-        assert!(status.success(), "{compress}: {status}");
-    }
+    ends_well("what_children_bring_back_is_held_to_the_budget", "held");
 }
 
 /// A child that only waits shares what its parent had in place: that goes as other memory does, and comes back
 /// to the child as it was.
 #[test]
 fn what_a_child_shares_does_not_stay_in_place() {
+    ends_well("what_a_child_shares_does_not_stay_in_place", "shared");
+}
+
+/// The program ends well in this role, without the compressed tier and with it.
+fn ends_well(name: &str, role: &str) {
     let dir = scratch();
-    let name = "what_a_child_shares_does_not_stay_in_place";
     for compress in ["off", "auto"] {
-        let Some(child) = start(name, "shared", dir.path(), &format!(",compress={compress}")) else { return };
+        let Some(child) = start(name, role, dir.path(), &format!(",compress={compress}")) else { return };
         let status = wait(child, Duration::from_secs(240));
         assert!(status.success(), "{compress}: {status}");
     }
