@@ -32,6 +32,7 @@ mod accesses;
 mod again;
 mod agent;
 mod ahead;
+mod brought;
 mod changes;
 mod child;
 mod clean;
@@ -44,6 +45,7 @@ mod helpers;
 mod hints;
 mod history;
 mod landing;
+mod lend;
 mod load;
 mod message;
 #[cfg(test)]

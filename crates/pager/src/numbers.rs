@@ -23,6 +23,13 @@ impl Numbers {
         }
     }
 
+    /// Whether it is in the set, in which it is no longer.
+    pub(crate) fn take(&mut self, number: u32) -> bool {
+        let has = self.has(number);
+        self.clear(number);
+        has
+    }
+
     pub(crate) fn clear_all(&mut self) {
         self.0.clear();
     }

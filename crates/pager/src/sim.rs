@@ -11,7 +11,7 @@ use crate::ranges::overlap;
 use crate::space::pages_where;
 use crate::table::mark_of;
 use overdrive_sys::Errno;
-use overdrive_sys::helper::{Answer, Taken};
+use overdrive_sys::helper::{Answer, Stretch, Taken};
 use overdrive_sys::mappings::Anonymous;
 pub(crate) use overdrive_sys::page_io::Done;
 
@@ -264,8 +264,8 @@ pub(crate) struct Reading {
 pub(crate) struct Helping {
     /// Addresses, and marks of those that are elsewhere too.
     pub(crate) pages: Vec<(u64, Option<u64>)>,
-    /// Stretches to look at: addresses and pages; and which pages were seen.
-    pub(crate) stretches: Vec<(u64, u32)>,
+    /// Stretches to look at, and which pages were seen.
+    pub(crate) stretches: Vec<Stretch>,
     saw: Vec<u64>,
     pub(crate) next: usize,
     took: u64,
@@ -347,10 +347,10 @@ impl Kernel {
         let (parents, rest) = self.memories.split_at_mut(1);
         let (parents, memory) = (&parents[0].standing, &mut rest[number - 1]);
         let Some(helping) = self.helping.get_mut(&number) else { return };
-        if let Some(&(address, pages)) = helping.stretches.get(helping.next) {
+        if let Some(&Stretch { address, pages, copied }) = helping.stretches.get(helping.next) {
             helping.next += 1;
             let is_own = |page: u64| !parents.contains_key(&page) || !memory.shared.contains(&page);
-            let own = |page: u64| memory.standing.contains_key(&page) && is_own(page);
+            let own = |page: u64| memory.standing.contains_key(&page) && (copied || is_own(page));
             let saw = pages_where(pages, |page| own(address + u64::from(page) * PAGE));
             for page in crate::space::bits_of(saw) {
                 memory.shared.remove(&(address + u64::from(page) * PAGE));
@@ -436,7 +436,7 @@ impl Helper {
         })
     }
 
-    pub(crate) fn look(&mut self, stretches: &[(u64, u32)]) -> Result<(), Errno> {
+    pub(crate) fn look(&mut self, stretches: &[Stretch]) -> Result<(), Errno> {
         self.ask(&[])?;
         kernel(|kernel| {
             kernel.helping.entry(self.memory).and_modify(|it| it.stretches = stretches.to_vec());

@@ -54,8 +54,20 @@ impl Door {
     }
 }
 
+/// Memory that a helper looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stretch {
+    /// Where it begins.
+    pub address: u64,
+    /// At most 64.
+    pub pages: u32,
+    /// Pages in place that others have too are copied, so that the child has them to itself as well.
+    pub copied: bool,
+}
+
 /// What a helper is asked to do. To take pages: which of them are elsewhere too, a bit each, where they are,
-/// and the marks of what is elsewhere. Or to look at stretches of memory: where they are, and how many pages.
+/// and the marks of what is elsewhere. Or to look at stretches of memory: in which of them to copy pages,
+/// where they are, and how many pages.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Errand {
@@ -267,8 +279,9 @@ mod tests {
                 child.copy(address(index), &page(index as u8 + 100), true).unwrap();
             }
         }
+        let stretch = |index, copied| Stretch { address: address(index), pages: 4, copied };
         // As the parent gives a page up that both had, the child has it to itself, and it can go.
-        helper.look(&[(address(0), 4), (address(4), 4)]).unwrap();
+        helper.look(&[stretch(0, false), stretch(4, false)]).unwrap();
         assert_eq!(
             until(|| helper.answer(|_, _| {}).unwrap()),
             Answer::Saw([[0b1111, 0].as_slice(), &[0; 62]].concat())
@@ -279,7 +292,7 @@ mod tests {
         // SAFETY: the page is this test's own.
         unsafe { libc::madvise(address(6) as *mut _, PAGE as usize, libc::MADV_DONTNEED) };
         assert_eq!(ask(&mut helper, &pages_of_both).0.took, 0, "it was shared");
-        helper.look(&[(address(4), 4)]).unwrap();
+        helper.look(&[stretch(4, false)]).unwrap();
         assert_eq!(
             until(|| helper.answer(|_, _| {}).unwrap()),
             Answer::Saw([[0b100].as_slice(), &[0; 63]].concat())

@@ -81,6 +81,14 @@ pub(crate) fn own_pages(page_map: &OwnedFd, address: u64, pages: usize) -> Resul
     entries_where(page_map, address, pages, |entry| entry & (PRESENT | OWN) == PRESENT | OWN)
 }
 
+/// The same, but others may have them too.
+///
+/// # Errors
+/// The kernel's errno.
+pub(crate) fn all_pages(page_map: &OwnedFd, address: u64, pages: usize) -> Result<u64, Errno> {
+    entries_where(page_map, address, pages, |entry| entry & PRESENT == PRESENT)
+}
+
 fn entries_where(
     page_map: &OwnedFd,
     address: u64,

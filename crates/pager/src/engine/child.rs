@@ -364,6 +364,7 @@ impl Engine {
             outcome?;
         }
         self.part_with_the_dead()?;
+        self.share_budget();
         Ok(self.part_with_some())
     }
 
@@ -382,6 +383,9 @@ impl Engine {
             }
         }
         self.take_slots_of(child);
+        if child.has_to_look() {
+            self.look_for_own(child);
+        }
         self.relieve(child);
         self.look_for_own(child);
         Ok(())
@@ -394,6 +398,9 @@ impl Engine {
     fn child_fault(&mut self, child: &mut Child, address: u64) {
         let known = child.space.page(address).filter(|&page| child.knows(page));
         let state = known.map_or(State::Empty, |page| child.table.state(page));
+        if known.is_some_and(|page| child.relief.is_wanted_back(page)) {
+            self.helping.lending.note_back();
+        }
         match (state, known) {
             (State::Stored, Some(page)) => self.load_for(child, page, address),
             (State::Compressed, Some(page)) => self.expand_for(child, page, address),

@@ -134,6 +134,7 @@ impl Engine {
         let age = self.table.place(page).map_or(0, |cell| self.pool.age(cell));
         let told = outcome.is_ok().then(|| (age, started.elapsed()));
         self.stats.add(Stat::Expands, u64::from(told.is_some()));
+        self.helping.lending.note_own(u64::from(told.is_some()));
         self.placed(page, address, outcome.map(drop));
         told
     }

@@ -11,7 +11,7 @@ use crate::stats::Stat;
 use crate::table::{State, mark_of};
 use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ const FRESH: Duration = Duration::from_micros(500);
 pub(super) const FRESH_BLOCKS: usize = 16;
 /// Unchanged pages in a row on the store that are fewer are written again beside changed ones.
 const SHORT_ROW: usize = 4;
+/// So many blocks are asked for before one that was is tried again.
+const ASKED_LATELY: usize = 4;
 /// Blocks in a row of which nothing moved before eviction pauses.
 const UNMOVABLE_IN_A_ROW: u32 = 32;
 
@@ -44,6 +46,8 @@ pub(super) struct Unmovable {
     pub(super) again: Option<Instant>,
     /// Blocks of which nothing moved when it was asked for pages that a child shared.
     pub(super) asked_for: BTreeSet<u32>,
+    /// The last of these.
+    pub(super) asked_lately: VecDeque<u32>,
     /// A page was to be put into a frame in which another stands.
     pub(super) frames_taken: bool,
     /// Memory whose frames are what it needs, so that it is something else that keeps it in place, and when
@@ -272,13 +276,24 @@ impl Engine {
         if some_left {
             self.unmovable.asked_for.remove(&leaving.block);
         } else if asked && self.unmovable.asked_for.insert(leaving.block) {
-            // They can go as soon as they are the program's own. Who stays after that is held by others.
-            self.queues.judge(leaving.block);
+            self.comes_again_soon(leaving.block);
         } else {
             self.queues.again_later(leaving.block);
         }
         self.note_unmovable(some_left);
         some_left
+    }
+
+    /// The pages of a block can go as soon as they are the program's own, which takes a moment: it comes
+    /// again after some others. What stays then is held by others.
+    fn comes_again_soon(&mut self, block: u32) {
+        self.queues.judge(block);
+        self.unmovable.asked_lately.push_back(block);
+        if self.unmovable.asked_lately.len() > ASKED_LATELY
+            && let Some(block) = self.unmovable.asked_lately.pop_front()
+        {
+            self.queues.goes_next(block);
+        }
     }
 
     /// Pages of this block were put in place because somebody wants them.
@@ -498,7 +513,6 @@ impl Engine {
             return false;
         }
         let Some(agent) = self.agent.as_mut() else { return false };
-        self.children.iter_mut().for_each(|child| child.look_first(address));
         while pages != 0 {
             let start = pages.trailing_zeros();
             let count = (pages >> start).trailing_ones();
@@ -506,6 +520,7 @@ impl Engine {
             if !agent.send(&Errand::MakeOwn(from..from + u64::from(count) * PAGE)) {
                 return false;
             }
+            self.children.iter_mut().for_each(|child| child.look_first(from, count));
             pages &= !((u64::MAX >> (64 - count)) << start);
         }
         true

@@ -15,18 +15,19 @@
 //! waits until it is read, and what was done before it is told, the helper is refused by the kernel.
 
 use super::Engine;
+use super::brought::Brought;
 use super::child::Child;
 use super::fault::ZEROES;
+use super::lend::Lending;
 use super::write::write_copies;
-use crate::numbers::Numbers;
 use crate::platform::{AsFd, Callers, Door, Helper, Instant, Userfault};
 use crate::pool::Pool;
 use crate::slots::{EMPTY_LEAST, SEGMENT_SLOTS, Slot, Slots};
-use crate::space::{BLOCK_PAGES, bits_of};
+use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
 use crate::table::{State, Table, mark_of};
 use overdrive_sys::Errno;
-use overdrive_sys::helper::{AT_ONCE, Answer, Taken};
+use overdrive_sys::helper::{AT_ONCE, Answer, Stretch, Taken};
 use overdrive_sys::uffd::PAGE;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -38,16 +39,23 @@ const NEEDED_FROM: u64 = 16_384;
 const NEEDED_PART: u64 = 4;
 /// Of what was brought back and may go, children together keep this part of the budget, but each so many
 /// pages: what a thread waited for must stay until it has seen it.
-const SHARE: u64 = 16;
+pub(super) const SHARE: u64 = 16;
 const KEPT: u64 = if cfg!(test) { 1 } else { 256 };
 /// How often a helper looks for pages that its child has to itself: less and less when it finds none.
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
 const LOOKS_AT_LEAST: Duration = Duration::from_secs(1);
-/// So many blocks of which the parent made pages its own may be waiting for that. What the child has of them
-/// is not counted until then.
+/// So many pages, or more, are taken from a child in one go, if there are as many: it takes longer to ask for
+/// them than to move a few.
+const TAKEN: usize = if cfg!(test) { 1 } else { 32 };
+/// So many runs of pages that the parent made its own may be waiting for that. What children have of them is
+/// not counted until then.
 const UNSHARED_MAX: usize = 16;
+/// With more children pages that all of them share stay: a copy for each is too much.
+const SHARED_BY_MOST: u64 = 16;
 /// Blocks that are passed over for that in one go.
 const PASSED_OVER: u32 = 4096;
+/// Of the pages that went as many are remembered as this part of the budget, up to twice.
+const REMEMBERED: u64 = 4;
 /// So many empty segments of the store are left to the parent.
 const LEFT: usize = if cfg!(test) { 1 } else { EMPTY_LEAST };
 /// Where the numbers are by which those who call, and what helpers have done, is watched for.
@@ -71,6 +79,7 @@ pub(super) struct Reception {
 pub(super) struct Helping {
     pub(super) reception: Option<Reception>,
     pub(super) write: Option<Write>,
+    pub(super) lending: Lending,
 }
 
 /// What a child has to do with its helper.
@@ -90,18 +99,15 @@ pub(super) struct Relief {
     /// Stretches of pages that it looks at.
     looking: Vec<Range<u32>>,
     search: Search,
-    /// Blocks into which pages were brought for the child, in that order.
-    order: VecDeque<u32>,
-    /// All of these pages, and how many they are.
-    noted: Numbers,
-    brought: u64,
+    /// Pages that were brought for the child, and may go.
+    brought: Brought,
 }
 
 /// Looking for pages that a child has to itself.
 #[derive(Debug, Default)]
 struct Search {
-    /// Blocks that come first, as there is something to be found.
-    first: VecDeque<u32>,
+    /// What comes first, as there is something to be found.
+    first: VecDeque<Range<u32>>,
     /// The block that comes next.
     next: u32,
     /// When it was looked last, and how long that is to be ago.
@@ -143,16 +149,12 @@ impl Relief {
 
     /// A page was brought back, or has another number, or is the child's own. False when that is known.
     pub(super) fn note(&mut self, page: u32) -> bool {
-        if self.helper.is_none() || self.noted.has(page) {
-            return false;
-        }
-        self.noted.note(page);
-        let block = page / BLOCK_PAGES;
-        if self.order.back() != Some(&block) {
-            self.order.push_back(block);
-        }
-        self.brought += 1;
-        true
+        self.helper.is_some() && self.brought.note(page)
+    }
+
+    /// Somebody waits for a page. Whether it went lately.
+    pub(super) fn is_wanted_back(&mut self, page: u32) -> bool {
+        self.brought.is_wanted_back(page)
     }
 
     /// What was sent of the page at this place belongs to a page of this number from now on.
@@ -161,16 +163,6 @@ impl Relief {
         if let Some(sent) = sent.and_then(|sent| self.sent.get_mut(sent)) {
             sent.0 = page;
         }
-    }
-
-    /// The block into which pages were brought longest ago.
-    fn next(&mut self) -> Option<u32> {
-        let block = self.order.pop_front()?;
-        for page in (block * BLOCK_PAGES..).take(BLOCK_PAGES as usize) {
-            self.brought -= u64::from(self.noted.has(page));
-            self.noted.clear(page);
-        }
-        Some(block)
     }
 
     /// Its helper does not look for pages that it has to itself.
@@ -182,11 +174,10 @@ impl Relief {
     /// The state in a word, but for the helper's own.
     #[cfg(test)]
     pub(super) fn digest(&self) -> String {
-        let Self { helper, asked, due, sent, settled, left, looking, search, order, noted: _, brought } =
-            self;
+        let Self { helper, asked, due, sent, settled, left, looking, search, brought } = self;
         let search = (&search.first, search.next, search.every, search.found);
         let sent = (sent, settled, left);
-        format!("{:?}", (helper.is_some(), asked, due, sent, looking, search, order, brought))
+        format!("{:?}", (helper.is_some(), asked, due, sent, looking, search, brought))
     }
 }
 
@@ -204,6 +195,11 @@ impl Child {
         } else {
             self.let_copy_go(page, slots, pool);
         }
+    }
+
+    /// Pages that may be taken from it.
+    pub(super) fn can_give(&self) -> u64 {
+        self.relief.brought.len() as u64
     }
 
     /// Pages of which the content is what a helper sent, and nowhere else.
@@ -234,29 +230,44 @@ impl Child {
         }
     }
 
-    /// The parent makes pages at this address its own.
-    pub(super) fn look_first(&mut self, address: u64) {
+    /// The parent makes so many pages at this address its own.
+    pub(super) fn look_first(&mut self, address: u64, count: u32) {
         let known = self.space.page(address).filter(|&page| self.knows(page));
-        let (search, block) = (&mut self.relief.search, known.map(|page| page / BLOCK_PAGES));
-        search.first.extend(block.filter(|block| search.first.back() != Some(block)));
+        let search = &mut self.relief.search;
+        search.first.extend(known.map(|page| page..page + count));
         search.every = search.every.min(LOOKS_EVERY);
     }
 
-    /// Where to look next: stretches of memory, and their pages. Most blocks have nothing in place.
-    fn next_to_look_at(&mut self) -> Vec<(u64, Range<u32>)> {
+    /// Whether the parent made pages its own, so that the child may have them to itself.
+    pub(super) fn has_to_look(&self) -> bool {
+        !self.relief.search.first.is_empty()
+    }
+
+    /// Where to look next, and the pages there. Most blocks have nothing in place.
+    fn next_to_look_at(&mut self) -> Vec<(Stretch, Range<u32>)> {
         let blocks = self.table.len().div_ceil(BLOCK_PAGES);
-        let (search, mut stretches) = (&mut self.relief.search, Vec::new());
+        let (search, mut found) = (&mut self.relief.search, Vec::new());
         for _ in 0..PASSED_OVER.min(blocks) {
-            if stretches.len() == AT_ONCE {
+            if found.len() == AT_ONCE {
                 break;
             }
-            let block = search.first.pop_front().unwrap_or_else(|| search.pass_on(blocks));
+            let first = search.first.pop_front();
+            let copied = first.is_some();
+            let pages = first.unwrap_or_else(|| {
+                let block = search.pass_on(blocks);
+                block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES
+            });
+            let block = pages.start / BLOCK_PAGES;
             if self.table.used_in(block) & !self.table.stored_in(block) != 0 {
-                let pages = block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES;
-                stretches.extend(self.space.next_stretch(pages, BLOCK_PAGES));
+                let stretch = self.space.next_stretch(pages, BLOCK_PAGES);
+                found.extend(
+                    stretch.map(|(address, pages)| {
+                        (Stretch { address, pages: pages.len() as u32, copied }, pages)
+                    }),
+                );
             }
         }
-        stretches
+        found
     }
 
     /// A page is in place alone from now on.
@@ -306,22 +317,26 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether pages that are or were shared with a child may become this process's own. What a living one
-    /// has of them then has to go. Several would share it, and nobody could take it from them.
+    /// Whether pages that are or were shared with children may become this process's own. What these have of
+    /// them then has to go, each of them a copy.
     pub(super) fn may_unshare(&mut self) -> bool {
-        let [child] = &self.children[..] else { return self.children.is_empty() };
-        let relief = &child.relief;
-        relief.helper.is_some()
-            && relief.search.first.len() < UNSHARED_MAX
-            && relief.brought <= KEPT.max(self.limits.budget / SHARE)
-            && self.can_write_for_children()
+        let (children, share) = (self.children.len() as u64, self.share_of_children());
+        let can_follow = |child: &Child| {
+            child.relief.helper.is_some()
+                && child.relief.search.first.len() < UNSHARED_MAX
+                && child.can_give() <= KEPT.max(share / children) + 2 * AT_ONCE as u64
+        };
+        children == 0
+            || children <= SHARED_BY_MOST
+                && self.children.iter().all(can_follow)
+                && self.can_write_for_children()
     }
 
     /// Whether a child keeps more of what may go than it should, beside others.
     fn keeps_too_much(&self, child: &Child) -> bool {
-        let others: u64 = self.children.iter().map(|other| other.relief.brought).sum();
-        let (all, share) = (others + child.relief.brought, self.limits.budget / SHARE);
-        all > share && child.relief.brought > KEPT.max(share / (self.children.len() as u64 + 1))
+        let others: u64 = self.children.iter().map(Child::can_give).sum();
+        let (all, share) = (others + child.can_give(), self.share_of_children());
+        all > share && child.can_give() > KEPT.max(share / (self.children.len() as u64 + 1))
     }
 
     /// Takes note of what a child's helper has done. False while it is at it.
@@ -364,6 +379,7 @@ impl Engine {
                 continue;
             }
             child.pages = child.pages.saturating_sub(1);
+            child.relief.brought.note_gone(page, self.limits.budget / REMEMBERED);
             self.stats.add(Stat::Evicted, 1);
             if taken.unchanged >> index & 1 == 1 {
                 self.stats.add(Stat::EvictedClean, 1);
@@ -487,22 +503,22 @@ impl Engine {
             return;
         }
         let (can_write, mut pages) = (self.can_write_for_children(), Vec::new());
-        while pages.is_empty()
-            && let Some(block) = child.relief.next()
+        while pages.len() < TAKEN
+            && let Some(page) = child.relief.brought.next()
         {
-            for page in bits_of(child.table.used_in(block)).map(|bit| block * BLOCK_PAGES + bit) {
-                self.share_copy(child, page);
-                let is_there = matches!(child.table.state(page), State::Resident | State::Unpacked);
-                if is_there && (can_write || has_copy(&child.table, page)) {
-                    pages.extend(child.space.address(page).map(|address| (page, address)));
-                }
+            self.share_copy(child, page);
+            let is_there = matches!(child.table.state(page), State::Resident | State::Unpacked);
+            if is_there && (can_write || has_copy(&child.table, page)) {
+                pages.extend(child.space.address(page).map(|address| (address, page)));
             }
         }
+        // Those side by side are moved together.
+        pages.sort_unstable();
         let mark = |page| has_copy(&child.table, page).then(|| child.table.mark(page));
-        let asked: Vec<_> = pages.iter().map(|&(page, address)| (address, mark(page))).collect();
+        let asked: Vec<_> = pages.iter().map(|&(address, page)| (address, mark(page))).collect();
         debug_assert!(asked.len() <= AT_ONCE);
         if !asked.is_empty() && self.tell_helper(child, |helper| helper.ask(&asked)) {
-            child.relief.asked = pages.into_iter().map(|(page, _)| page).collect();
+            child.relief.asked = pages.into_iter().map(|(_, page)| page).collect();
         }
     }
 
@@ -550,10 +566,9 @@ impl Engine {
             return;
         }
         search.looked = Some(Instant::now());
-        let stretches = child.next_to_look_at();
-        let list: Vec<_> = stretches.iter().map(|(address, pages)| (*address, pages.len() as u32)).collect();
-        if !list.is_empty() && self.tell_helper(child, |helper| helper.look(&list)) {
-            child.relief.looking = stretches.into_iter().map(|(_, pages)| pages).collect();
+        let (stretches, pages): (Vec<_>, Vec<_>) = child.next_to_look_at().into_iter().unzip();
+        if !stretches.is_empty() && self.tell_helper(child, |helper| helper.look(&stretches)) {
+            child.relief.looking = pages;
         }
     }
 
@@ -563,11 +578,9 @@ impl Engine {
         if child.relief.helper.is_none() || !self.has_nowhere_to_write() {
             return;
         }
-        while let Some(block) = child.relief.next() {
-            for page in bits_of(child.table.used_in(block)).map(|bit| block * BLOCK_PAGES + bit) {
-                if has_copy(&child.table, page) {
-                    child.let_copy_go(page, &mut self.slots, &mut self.pool);
-                }
+        while let Some(page) = child.relief.brought.next() {
+            if has_copy(&child.table, page) {
+                child.let_copy_go(page, &mut self.slots, &mut self.pool);
             }
         }
     }

@@ -120,7 +120,10 @@ impl Engine {
             self.table.set(page, State::Loading, Some(slot));
         }
         match purpose {
-            Purpose::Demand => self.stats.add(Stat::Loads, 1),
+            Purpose::Demand => {
+                self.stats.add(Stat::Loads, 1);
+                self.helping.lending.note_own(1);
+            }
             Purpose::Ahead | Purpose::Again => self.stats.add(Stat::ReadAhead, pages.len() as u64),
             Purpose::Cleaning => self.stats.add(Stat::Cleaned, pages.len() as u64),
         }

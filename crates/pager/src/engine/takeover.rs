@@ -161,7 +161,9 @@ impl Engine {
             takeover.unmanaged_then = unmanaged;
             takeover.scanned = Instant::now();
         }
-        self.limits = Limits::divide(takeover.budget_pages, unmanaged + takeover.ahead);
+        self.helping.lending.note_own(grown);
+        let others = unmanaged + takeover.ahead + self.helping.lending.lent;
+        self.limits = Limits::divide(takeover.budget_pages, others);
     }
 
     /// Tells when the budget cannot be held whatever is evicted. A store that is full or paced is told

@@ -276,6 +276,19 @@ fn what_a_child_shares_does_not_stay_in_place() {
     ends_well("what_a_child_shares_does_not_stay_in_place", "shared");
 }
 
+/// The same with several children, of which none can give up what another has too.
+#[test]
+fn what_several_children_share_does_not_stay_in_place() {
+    ends_well("what_several_children_share_does_not_stay_in_place", "shared by several");
+}
+
+/// A child that goes through the same pages again and again while its parent waits for it has room for them,
+/// and the parent has its own back when it needs it.
+#[test]
+fn who_waits_for_a_child_lends_it_memory() {
+    ends_well("who_waits_for_a_child_lends_it_memory", "lends");
+}
+
 /// The program ends well in this role, without the compressed tier and with it.
 fn ends_well(name: &str, role: &str) {
     let dir = scratch();
@@ -356,7 +369,9 @@ fn role() {
         Ok("pieces") => fill_in_pieces(),
         Ok("orphans") => leave_orphans(),
         Ok("held") => hold_children(),
-        Ok("shared") => share_with_a_child(),
+        Ok("shared") => share_with_children(1),
+        Ok("shared by several") => share_with_children(3),
+        Ok("lends") => lend_to_a_child(),
         Ok("crowd") => have_many_children(),
         Ok("slow fork") => fork_slowly(),
         Ok("dropped") => give_up_and_go_on(),
@@ -600,22 +615,23 @@ fn hold_children() {
     area.check_all().unwrap();
 }
 
-/// Goes on beside a child that waits. At last both have what they should.
-fn share_with_a_child() {
+/// Goes on beside children that wait. At last all have what they should.
+fn share_with_children(count: usize) {
     let mut area = Area::new(3 * BUDGET as usize / PAGE);
     let pages = area.len();
     (0..pages).for_each(|page| area.write(page, page as u64 + 1));
     // By then it is known that children need helpers.
     std::thread::sleep(Duration::from_millis(200));
     let (mut childs, mut own) = UnixStream::pair().unwrap();
-    // SAFETY: the child calls what is safe after a fork of this C library, and ends by `_exit`.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let mut told = [0];
-        let code = i32::from(childs.read(&mut told).unwrap_or(0) != 1 || area.check_all().is_err());
-        // SAFETY: as above.
-        unsafe { libc::_exit(code) };
-    }
+    let check_when_told = |area: &Area| {
+        let told = childs.read_exact(&mut [0]).is_ok();
+        // Of what was in place at the fork little still is.
+        if in_place(area, 1) > BUDGET as usize / PAGE / 4 {
+            return 2;
+        }
+        i32::from(!told || area.check_all().is_err())
+    };
+    let children = children(count, check_when_told, &area);
     for step in 0..3 * pages {
         let page = step * 4099 % pages;
         area.check(page).unwrap();
@@ -623,15 +639,79 @@ fn share_with_a_child() {
             area.write(page, step as u64 + 7);
         }
     }
-    // What comes in meanwhile may be more than goes for a while.
+    wait_until_held();
+    own.write_all(&vec![b'g'; count]).unwrap();
+    let code = |child| assert_eq!(end_of(child), 0, "1 for a wrong page, 2 for too much memory");
+    children.into_iter().for_each(code);
+    area.check_all().unwrap();
+}
+
+/// How many of each so many pages are in place.
+fn in_place(area: &Area, each: usize) -> usize {
+    let map = overdrive_sys::page_map::PageMap::open().unwrap();
+    let is_there = |page: &usize| map.present(area.at(*page) as u64, 1) == Ok(1);
+    (0..area.len()).step_by(each).filter(is_there).count()
+}
+
+/// Children that end with what this returns in them.
+fn children(count: usize, mut work: impl FnMut(&Area) -> i32, area: &Area) -> Vec<libc::pid_t> {
+    let fork = |_| {
+        // SAFETY: the child calls what is safe after a fork of this C library, and ends by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let code = work(area);
+            // SAFETY: as above.
+            unsafe { libc::_exit(code) };
+        }
+        child
+    };
+    (0..count).map(fork).collect()
+}
+
+/// What comes in meanwhile may be more than goes for a while.
+fn wait_until_held() {
     let start = Instant::now();
     while anonymous_bytes() > BUDGET + BUDGET / 8 {
         assert!(start.elapsed() < Duration::from_secs(60), "{} bytes in place", anonymous_bytes());
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// A child goes through every eighth page of three times the budget, six times what it has at first, until
+/// these are in place. Then this process goes through all of its own until it has memory back.
+fn lend_to_a_child() {
+    let mut area = Area::new(3 * BUDGET as usize / PAGE);
+    (0..area.len()).for_each(|page| area.write(page, page as u64 + 1));
+    // By then it is known that children need helpers.
+    std::thread::sleep(Duration::from_millis(200));
+    let (mut childs, mut own) = UnixStream::pair().unwrap();
+    let fits_at_last = |area: &Area| {
+        let start = Instant::now();
+        let used = || (0..area.len()).step_by(8);
+        while in_place(area, 8) < used().count() / 16 * 15 {
+            if start.elapsed() > Duration::from_secs(60) {
+                return 2;
+            }
+            if used().any(|page| area.check(page).is_err()) {
+                return 1;
+            }
+        }
+        let _ = childs.write_all(b"f").and_then(|()| childs.read_exact(&mut [0]));
+        i32::from(area.check_all().is_err())
+    };
+    let children = children(1, fits_at_last, &area);
+    drop(childs);
+    own.read_exact(&mut [0]).expect("a child with room");
+    let lent = anonymous_bytes();
+    assert!(lent < BUDGET - BUDGET / 8, "{lent} bytes beside a child that needs them");
+    let start = Instant::now();
+    while anonymous_bytes() < lent + BUDGET / 8 {
+        assert!(start.elapsed() < Duration::from_secs(60), "{} bytes in place", anonymous_bytes());
+        area.check_all().unwrap();
+    }
+    wait_until_held();
     own.write_all(b"g").unwrap();
-    assert_eq!(end_of(child), 0, "1 for a wrong page");
-    area.check_all().unwrap();
+    children.into_iter().for_each(|child| assert_eq!(end_of(child), 0, "1 for a wrong page, 2 for no room"));
 }
 
 /// Goes through all pages, and to some a second time, and changes a few of them. Not in the order in which they lie.

@@ -1,8 +1,8 @@
 //! The side of who serves the children: those who call at the door, and what they are asked.
 
 use super::{
-    AT_ONCE, CONTENT, DONE, Door, HELLO, LATER, LOOK, SEEN, TAKE, VERDICT, YES, address_of, bytes_of, socket,
-    word,
+    AT_ONCE, CONTENT, DONE, Door, HELLO, LATER, LOOK, SEEN, Stretch, TAKE, VERDICT, YES, address_of,
+    bytes_of, socket, word,
 };
 use crate::Errno;
 use crate::secret::fill_with_random;
@@ -184,16 +184,18 @@ impl Helper {
         self.send(TAKE, known, pages.iter().map(|&(address, mark)| (address, mark.unwrap_or(0))))
     }
 
-    /// Asks which pages of stretches of memory the child has to itself: addresses and at most 64 pages each,
-    /// at most [`AT_ONCE`]. What the child tells has to be read meanwhile.
+    /// Asks which pages of stretches of memory the child has to itself: at most [`AT_ONCE`]. What the child
+    /// tells has to be read meanwhile.
     ///
     /// # Errors
     /// It is gone.
     ///
     /// # Panics
     /// As [`Helper::ask`].
-    pub fn look(&mut self, stretches: &[(u64, u32)]) -> Result<(), Errno> {
-        self.send(LOOK, 0, stretches.iter().map(|&(address, pages)| (address, pages.into())))
+    pub fn look(&mut self, stretches: &[Stretch]) -> Result<(), Errno> {
+        let copied =
+            stretches.iter().zip(0..).fold(0, |bits, (it, index)| bits | u64::from(it.copied) << index);
+        self.send(LOOK, copied, stretches.iter().map(|it| (it.address, it.pages.into())))
     }
 
     fn send(

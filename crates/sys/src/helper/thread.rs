@@ -3,7 +3,7 @@
 use super::{AT_ONCE, CONTENT, Door, Errand, LATER, LOOK, TAKE, YES, address_of, bytes_of, socket};
 use crate::Errno;
 use crate::frames::keep_page;
-use crate::page_map::own_pages;
+use crate::page_map::{all_pages, own_pages};
 use crate::uffd::{PAGE, make_own, move_whole_pages, register_frames, unregister_frames};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -287,14 +287,16 @@ fn take(errand: &Errand, userfault: BorrowedFd<'_>, frames: u64) -> (u64, bool) 
 }
 
 /// Which pages of each stretch this memory has to itself. Those that it once shared with another process can
-/// be moved only after they were written to, which is done here without changing them. Who gives such a page
-/// up in that moment has it back as zeroes; for that the userfaultfd's messages have to be read meanwhile.
+/// be moved only after they were written to, which is done here without changing them. The same makes a copy
+/// of those that it shares, where that is wanted. Who gives such a page up in that moment has it back as
+/// zeroes; for that the userfaultfd's messages have to be read meanwhile.
 fn look(errand: &Errand, page_map: Option<&OwnedFd>) -> [u64; AT_ONCE] {
     let mut seen = [0; AT_ONCE];
     let Some(page_map) = page_map else { return seen };
     let stretches = errand.addresses.iter().zip(errand.marks).take(errand.count as usize);
-    for (seen, (&address, pages)) in seen.iter_mut().zip(stretches) {
-        let mut left = own_pages(page_map, address, pages.min(64) as usize).unwrap_or(0);
+    for (index, (seen, (&address, pages))) in seen.iter_mut().zip(stretches).enumerate() {
+        let look = if errand.known >> index & 1 == 1 { all_pages } else { own_pages };
+        let mut left = look(page_map, address, pages.min(64) as usize).unwrap_or(0);
         while left != 0 {
             let first = left.trailing_zeros();
             let count = (left >> first).trailing_ones();

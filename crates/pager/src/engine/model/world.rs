@@ -215,7 +215,7 @@ impl World {
             engine.slots,
             engine.staging,
             (&engine.waiting, &engine.parked, &engine.dirty, &engine.free_runs, &engine.runs),
-            (&engine.soft, &engine.pool, &engine.io.parts, &engine.ration),
+            (&engine.soft, &engine.pool, &engine.io.parts, &engine.ration, &engine.helping.lending),
             (
                 &engine.landed,
                 &engine.free_landing,
@@ -240,7 +240,7 @@ impl World {
             (
                 engine.unmovable.again.map(until),
                 engine.write_again.map(until),
-                (engine.unmovable.in_a_row, &engine.unmovable.asked_for),
+                (engine.unmovable.in_a_row, &engine.unmovable.asked_for, &engine.unmovable.asked_lately),
                 engine.unmovable.alike.as_ref().map(|(range, at)| (range, since(*at))),
                 engine.giving_up.unknown.iter().map(|(range, at)| (range, until(*at))).collect::<Vec<_>>(),
                 (since(engine.given_up_seen), engine.parting.seen.map(since)),
@@ -478,6 +478,7 @@ impl World {
             }),
             Step::Own(address) => {
                 kernel(|kernel| kernel.memories[0].shared.remove(&address));
+                self.engine.children.iter_mut().for_each(|child| child.look_first(address, 1));
             }
             Step::Pin(address) => kernel(|kernel| {
                 let memory = &mut kernel.memories[0];
