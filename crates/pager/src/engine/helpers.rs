@@ -20,6 +20,7 @@ use super::child::Child;
 use super::fault::ZEROES;
 use super::lend::Lending;
 use super::write::write_copies;
+use crate::numbers::Numbers;
 use crate::platform::{AsFd, Callers, Door, Helper, Instant, Userfault};
 use crate::pool::Pool;
 use crate::slots::{EMPTY_LEAST, SEGMENT_SLOTS, Slot, Slots};
@@ -113,7 +114,8 @@ struct Search {
     /// When it was looked last, and how long that is to be ago.
     looked: Option<Instant>,
     every: Duration,
-    /// Some pages could go since it began anew.
+    /// Pages that were seen and have not gone yet, and whether some have since it began anew.
+    seen: Numbers,
     found: bool,
 }
 
@@ -175,7 +177,7 @@ impl Relief {
     #[cfg(test)]
     pub(super) fn digest(&self) -> String {
         let Self { helper, asked, due, sent, settled, left, looking, search, brought } = self;
-        let search = (&search.first, search.next, search.every, search.found);
+        let search = (&search.first, search.next, search.every, &search.seen, search.found);
         let sent = (sent, settled, left);
         format!("{:?}", (helper.is_some(), asked, due, sent, looking, search, brought))
     }
@@ -224,6 +226,7 @@ impl Child {
         for (pages, own) in std::mem::take(&mut self.relief.looking).into_iter().zip(own) {
             for page in pages.clone().zip(0..).filter(|(_, bit)| own >> bit & 1 == 1).map(|(page, _)| page) {
                 if self.knows(page) && self.table.state(page) == State::Resident && self.relief.note(page) {
+                    self.relief.search.seen.note(page);
                     self.pages += 1;
                 }
             }
@@ -367,8 +370,8 @@ impl Engine {
 
     fn note_taken(&mut self, child: &mut Child, taken: Taken) {
         let asked = std::mem::take(&mut child.relief.asked);
-        child.relief.search.found |= taken.took != 0;
         for (index, page) in asked.into_iter().enumerate() {
+            let was_seen = child.relief.search.seen.take(page);
             if taken.took >> index & 1 == 0 {
                 if taken.broke_off {
                     child.relief.note(page);
@@ -378,6 +381,7 @@ impl Engine {
                 }
                 continue;
             }
+            child.relief.search.found |= was_seen;
             child.pages = child.pages.saturating_sub(1);
             child.relief.brought.note_gone(page, self.limits.budget / REMEMBERED);
             self.stats.add(Stat::Evicted, 1);
