@@ -306,6 +306,16 @@ mod tests {
         assert_eq!(ask(&mut helper, &[(address(1), None)]), (taken(0), vec![(0, 101)]), "it is nowhere else");
         child.copy(address(1), &page(101), true).unwrap();
         assert_eq!(ask(&mut helper, &pages[1..2]).0, taken(1));
+        // What both have can go as soon as the child has a copy.
+        let page_of_both = [(address(7), None)];
+        assert_eq!(ask(&mut helper, &page_of_both).0.took, 0);
+        helper.look(&[stretch(4, true)]).unwrap();
+        assert_eq!(
+            until(|| helper.answer(|_, _| {}).unwrap()),
+            Answer::Saw([[0b1111].as_slice(), &[0; 63]].concat())
+        );
+        assert_eq!(ask(&mut helper, &page_of_both), (taken(0), vec![(0, 7)]));
+        child.copy(address(7), &page(7), true).unwrap();
         go.write_all(b"g").unwrap();
         until(|| {
             child
