@@ -45,9 +45,9 @@ const KEPT: u64 = if cfg!(test) { 1 } else { 256 };
 /// How often a helper looks for pages that its child has to itself: less and less when it finds none.
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
 const LOOKS_AT_LEAST: Duration = Duration::from_secs(1);
-/// So many pages, or more, are taken from a child in one go, if there are as many: it takes longer to ask for
-/// them than to move a few.
-const TAKEN: usize = if cfg!(test) { 1 } else { 32 };
+/// So many pages are taken from a child in one go, if there are as many: to ask for them takes longer than to
+/// move a few, and the child's faults wait until they are moved.
+const TAKEN: usize = if cfg!(test) { 1 } else { AT_ONCE / 2 };
 /// So many runs of pages that the parent made its own may be waiting for that. What children have of them is
 /// not counted until then.
 const UNSHARED_MAX: usize = 16;
@@ -520,7 +520,6 @@ impl Engine {
         pages.sort_unstable();
         let mark = |page| has_copy(&child.table, page).then(|| child.table.mark(page));
         let asked: Vec<_> = pages.iter().map(|&(address, page)| (address, mark(page))).collect();
-        debug_assert!(asked.len() <= AT_ONCE);
         if !asked.is_empty() && self.tell_helper(child, |helper| helper.ask(&asked)) {
             child.relief.asked = pages.into_iter().map(|(_, page)| page).collect();
         }
