@@ -310,7 +310,7 @@ int main(void) {\n\
     let status = concat!(env!("CARGO_BIN_EXE_overdrive"), " extend status --json");
     let is_shown = format!("{status} | grep -q \"\\\"pid\\\": $!,\"");
     let script = format!(
-        "\"$0\" & for n in 1 2 3 4 5; do sleep 1; {is_shown} || continue; kill $!; exit 0; done; kill $!; exit 3"
+        "\"$0\" & for n in 1 2 3 4 5; do sleep 1; {is_shown} || continue; kill $!; wait; exit 0; done; kill $!; exit 3"
     );
     passes(NAME, BODY, &[&["sh", "-c", &script]], ANY, "");
 }
