@@ -47,11 +47,11 @@ impl Brought {
 
     /// The page that goes next.
     pub(super) fn next(&mut self) -> Option<u32> {
-        let mut lines = [&mut self.others, &mut self.known];
-        if lines[0].len() <= (lines[0].len() + lines[1].len()) / PART
-            || lines[0].front() == self.last.as_ref()
-        {
-            lines.swap(0, 1);
+        let are_many = self.others.len() > self.len() / PART;
+        let others_first = are_many && self.others.front() != self.last.as_ref();
+        let mut lines = [&mut self.known, &mut self.others];
+        if others_first {
+            lines.reverse();
         }
         let page = lines.into_iter().find_map(VecDeque::pop_front)?;
         self.noted.clear(page);

@@ -405,6 +405,7 @@ impl Engine {
             }
         }
         self.take_slots_of(child);
+        // The helper of a busy child would be asked for other pages again and again.
         if child.has_to_look() {
             self.look_for_own(child);
         }

@@ -151,7 +151,12 @@ impl Engine {
     /// Whether so little is free that room has to be made while threads run, also for reads of several pages:
     /// beside a thread that walks on there is always something else to do.
     pub(super) fn is_short(&self) -> bool {
-        self.held() + self.free_landing.wanted() + self.limits.reserve / 2 > self.limits.total
+        self.is_short_with(0)
+    }
+
+    /// The same with so many pages more.
+    pub(super) fn is_short_with(&self, pages: u64) -> bool {
+        self.held() + pages + self.free_landing.wanted() + self.limits.reserve / 2 > self.limits.total
     }
 
     /// Whether a thread may be served first, as something was read and room is not short.

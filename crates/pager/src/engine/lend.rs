@@ -52,11 +52,10 @@ impl Lending {
             return None;
         }
         let (own, back) = (std::mem::take(&mut self.own), std::mem::take(&mut self.back));
-        match own {
-            _ if own.saturating_mul(LENDS_FROM) <= back => Some(true),
-            _ if own.saturating_mul(RETURNS_BELOW) > back => Some(false),
-            _ => None,
+        if own.saturating_mul(LENDS_FROM) <= back {
+            return Some(true);
         }
+        (own.saturating_mul(RETURNS_BELOW) > back).then_some(false)
     }
 }
 
@@ -74,8 +73,7 @@ impl Engine {
         }
         let theirs: u64 = self.children.iter().map(Child::can_give).sum();
         let (share, step) = (self.limits.budget / SHARE, self.limits.reserve / 4 + 1);
-        let short = self.limits.reserve / 2 + self.free_landing.wanted();
-        let has_room = self.held() + short + step <= self.limits.total;
+        let has_room = !self.is_short_with(step);
         let has_use = theirs + step >= self.share_of_children();
         let all = (self.limits.total + self.helping.lending.lent).saturating_sub(LEAST);
         let most = all.min(self.limits.budget / KEEPS * (KEEPS - 1));

@@ -590,12 +590,17 @@ fn have_many_children() {
     }
 }
 
-/// Each child ends with a code of its own for what is wrong.
-fn hold_children() {
+/// Three times the budget, filled. It is known that children need helpers.
+fn area_for_children() -> Area {
     let mut area = Area::new(3 * BUDGET as usize / PAGE);
     (0..area.len()).for_each(|page| area.write(page, page as u64 + 1));
-    // By then it is known that children need helpers.
     std::thread::sleep(Duration::from_millis(200));
+    area
+}
+
+/// Each child ends with a code of its own for what is wrong.
+fn hold_children() {
+    let mut area = area_for_children();
     // SAFETY: the children call what is safe after a fork of this C library, and end by `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -617,11 +622,8 @@ fn hold_children() {
 
 /// Goes on beside children that wait. At last all have what they should.
 fn share_with_children(count: usize) {
-    let mut area = Area::new(3 * BUDGET as usize / PAGE);
+    let mut area = area_for_children();
     let pages = area.len();
-    (0..pages).for_each(|page| area.write(page, page as u64 + 1));
-    // By then it is known that children need helpers.
-    std::thread::sleep(Duration::from_millis(200));
     let (mut childs, mut own) = UnixStream::pair().unwrap();
     let check_when_told = |area: &Area| {
         let told = childs.read_exact(&mut [0]).is_ok();
@@ -680,10 +682,7 @@ fn wait_until_held() {
 /// A child goes through every eighth page of three times the budget, six times what it has at first, until
 /// these are in place. Then this process goes through all of its own until it has memory back.
 fn lend_to_a_child() {
-    let mut area = Area::new(3 * BUDGET as usize / PAGE);
-    (0..area.len()).for_each(|page| area.write(page, page as u64 + 1));
-    // By then it is known that children need helpers.
-    std::thread::sleep(Duration::from_millis(200));
+    let area = area_for_children();
     let (mut childs, mut own) = UnixStream::pair().unwrap();
     let fits_at_last = |area: &Area| {
         let start = Instant::now();

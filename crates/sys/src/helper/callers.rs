@@ -40,6 +40,11 @@ struct Caller {
     asked: Option<u32>,
 }
 
+/// A bit for each, the first is the lowest.
+fn bits(flags: impl Iterator<Item = bool>) -> u64 {
+    flags.enumerate().fold(0, |bits, (index, flag)| bits | u64::from(flag) << index)
+}
+
 /// What a caller is at the moment.
 enum Stage {
     Waits,
@@ -177,10 +182,7 @@ impl Helper {
     /// # Panics
     /// With more pages than that: a defect of the caller.
     pub fn ask(&mut self, pages: &[(u64, Option<u64>)]) -> Result<(), Errno> {
-        let known = pages
-            .iter()
-            .enumerate()
-            .fold(0, |known, (index, (_, mark))| known | u64::from(mark.is_some()) << index);
+        let known = bits(pages.iter().map(|(_, mark)| mark.is_some()));
         self.send(TAKE, known, pages.iter().map(|&(address, mark)| (address, mark.unwrap_or(0))))
     }
 
@@ -193,8 +195,7 @@ impl Helper {
     /// # Panics
     /// As [`Helper::ask`].
     pub fn look(&mut self, stretches: &[Stretch]) -> Result<(), Errno> {
-        let copied =
-            stretches.iter().zip(0..).fold(0, |bits, (it, index)| bits | u64::from(it.copied) << index);
+        let copied = bits(stretches.iter().map(|it| it.copied));
         self.send(LOOK, copied, stretches.iter().map(|it| (it.address, it.pages.into())))
     }
 
