@@ -12,19 +12,25 @@ use overdrive_pager::engine::Hints;
 use overdrive_pager::stats::Stats;
 use overdrive_sys::{Errno, pageable};
 use std::os::raw::{c_char, c_int, c_void};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex};
 
-static RUNNING: OnceLock<Control> = OnceLock::new();
+/// What runs. In a child it is the parent's, until it has its own.
+static RUNNING: AtomicPtr<Control> = AtomicPtr::new(std::ptr::null_mut());
 static STARTING: Mutex<()> = Mutex::new(());
 
 /// From now on the functions work.
 pub(crate) fn note_running(stats: Arc<Stats>, hints: Arc<Hints>) {
-    let _ = RUNNING.set(Control::new(stats, hints));
+    RUNNING.store(Box::into_raw(Box::new(Control::new(stats, hints))), Ordering::Release);
 }
 
 /// What runs, unless this is a child, which is served by its parent's engine and cannot reach it.
 fn running() -> Option<&'static Control> {
-    if fork::is_child() { None } else { RUNNING.get() }
+    if fork::is_child() {
+        return None;
+    }
+    // SAFETY: null, or what `note_running` made in this very process, which is never given back.
+    unsafe { RUNNING.load(Ordering::Acquire).as_ref() }
 }
 
 /// 0, or the negative errno.

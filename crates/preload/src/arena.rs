@@ -68,6 +68,31 @@ impl ArenaAllocator {
         unsafe { libc::madvise(extent.start as *mut _, bytes, libc::MADV_DONTFORK) };
     }
 
+    /// In a child that was just forked, by its only thread: begins anew, at the same addresses. What was
+    /// there is its parent's. Nothing of it may be used any more, and without addresses nothing can be
+    /// allocated.
+    pub(crate) fn renew_in_child(&self) {
+        // Another thread of the parent may have been in the midst of a change.
+        self.locked.store(false, Ordering::Relaxed);
+        self.with(|state| {
+            let (base, bytes) = (state.base, state.bytes);
+            if base.is_null() {
+                return;
+            }
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+            // SAFETY: the addresses are our own: either the child has a copy of what is there, or it has
+            // nothing there (see `leave_out_of_children`) and has not done anything yet that might have put
+            // it there.
+            let renewed = unsafe { libc::mmap(base.cast(), bytes, libc::PROT_NONE, flags, -1, 0) };
+            (state.used, state.open, state.free) = (0, 0, [null_mut(); CLASSES]);
+            if renewed == libc::MAP_FAILED {
+                state.bytes = 0;
+            } else {
+                keep_out_of_dumps(renewed, bytes);
+            }
+        });
+    }
+
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
         while self.locked.swap(true, Ordering::Acquire) {
             std::hint::spin_loop();
@@ -110,6 +135,12 @@ fn block_bytes(layout: Layout) -> usize {
     layout.size().max(layout.align()).max(SMALLEST).next_power_of_two()
 }
 
+/// Nobody looks for the program's data there.
+fn keep_out_of_dumps(base: *mut libc::c_void, bytes: usize) {
+    // SAFETY: the advice concerns exactly our own mapping.
+    unsafe { libc::madvise(base, bytes, libc::MADV_DONTDUMP) };
+}
+
 impl State {
     fn map(&mut self) -> bool {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -119,9 +150,7 @@ impl State {
             if base == libc::MAP_FAILED {
                 continue;
             }
-            // Nobody looks for the program's data there.
-            // SAFETY: the advice concerns exactly our own mapping.
-            unsafe { libc::madvise(base, bytes, libc::MADV_DONTDUMP) };
+            keep_out_of_dumps(base, bytes);
             (self.base, self.bytes) = (base.cast(), bytes);
             return true;
         }

@@ -10,12 +10,10 @@ use overdrive_sys::signals;
 use overdrive_sys::threads_left::ThreadsLeft;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Threads of this library: the one that serves, and its agent.
-const OWN_THREADS: usize = 2;
 /// How often it is looked whether no other is left.
 const EVERY: Duration = Duration::from_millis(20);
 
@@ -24,22 +22,41 @@ static STANDS_IN: AtomicBool = AtomicBool::new(false);
 /// It need not wait any more.
 static IS_OVER: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 
+/// By what the C library tells that a thread leaves; [`NO_KEY`] before it is asked to.
+static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
+const NO_KEY: u32 = u32::MAX;
+
 /// Has the C library tell when the calling thread leaves, if that is the first one.
 pub(crate) fn note_first_thread() {
     let mut key = 0;
-    // SAFETY: both calls only return numbers; the key is valid once it is made, and what it is set to is a
-    // number, and not read as anything else.
+    // SAFETY: the calls only return numbers; the key is valid once it is made.
     unsafe {
-        let process = libc::getpid();
-        if process == libc::gettid() && libc::pthread_key_create(&raw mut key, Some(leaves)) == 0 {
-            libc::pthread_setspecific(key, std::ptr::without_provenance(process as usize));
+        if libc::getpid() == libc::gettid() && libc::pthread_key_create(&raw mut key, Some(leaves)) == 0 {
+            KEY.store(key, Ordering::Relaxed);
+            note_this_thread();
         }
+    }
+}
+
+/// The same for the only thread of a child that was just forked.
+pub(crate) fn note_only_thread() {
+    STANDS_IN.store(false, Ordering::Relaxed);
+    if KEY.load(Ordering::Relaxed) != NO_KEY {
+        note_this_thread();
+    }
+}
+
+fn note_this_thread() {
+    // SAFETY: the key is valid, and what it is set to is a number, and not read as anything else.
+    unsafe {
+        let process = std::ptr::without_provenance(libc::getpid() as usize);
+        libc::pthread_setspecific(KEY.load(Ordering::Relaxed), process);
     }
 }
 
 /// The first thread of this process leaves.
 extern "C" fn leaves(process: *mut c_void) {
-    // SAFETY: only returns a number. A child has none of this library's threads, and ends by itself.
+    // SAFETY: only returns a number. A child without threads of this library's ends by itself.
     if process.addr() != unsafe { libc::getpid() } as usize {
         return;
     }
@@ -72,13 +89,15 @@ extern "C" fn stand_in(_: *mut c_void) -> *mut c_void {
 pub(crate) struct Watch {
     /// Without it nothing can be told.
     threads: Option<ThreadsLeft>,
+    /// Threads of this library's.
+    own: usize,
     looked: Instant,
 }
 
 impl Watch {
-    /// To be made by the engine's thread: its descriptors stay.
-    pub(crate) fn new() -> Self {
-        Self { threads: ThreadsLeft::open().ok(), looked: Instant::now() }
+    /// To be made by a thread of this library's, of which there are `own`: their descriptors stay.
+    pub(crate) fn new(own: usize) -> Self {
+        Self { threads: ThreadsLeft::open().ok(), own, looked: Instant::now() }
     }
 
     /// Ends the process when no thread of the program is left.
@@ -88,7 +107,7 @@ impl Watch {
         }
         self.looked = Instant::now();
         let stands_in = STANDS_IN.load(Ordering::Acquire);
-        let others = OWN_THREADS + usize::from(stands_in);
+        let others = self.own + usize::from(stands_in);
         let ended = self.threads.as_ref().and_then(|threads| threads.first_ended_beside(others));
         match ended {
             Some(_) if stands_in => {

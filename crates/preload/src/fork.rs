@@ -1,4 +1,5 @@
-//! Forks: a child's memory is served by its parent's engine, so it must not outlive its parent.
+//! Forks: a child's memory is served by its parent's engine, so it must not outlive its parent. (One that was
+//! made before any memory was taken over is on its own: [`late`].)
 //!
 //! When the parent ends, the kernel takes the child's pages that are away for pages never written, and
 //! the child would read zeroes where its data was. So a child, and a child's child, is ended with the engine:
@@ -9,7 +10,7 @@
 //! of a thread, and for a child's child with that of the child. This signal outlives exec: another program
 //! with this library takes it back, which it knows for ours by a timer slack that nobody else asks for.
 
-use crate::ALLOCATOR;
+use crate::{ALLOCATOR, late};
 use overdrive_pager::table::mark_of;
 use overdrive_sys::helper::{self, Door};
 use std::cell::Cell;
@@ -44,7 +45,7 @@ static ENGINE: [AtomicI32; 3] = [const { AtomicI32::new(0) }; 3];
 
 /// Whether this process is a child of the one that the engine serves first of all.
 pub(crate) fn is_child() -> bool {
-    IS_CHILD.load(Ordering::Relaxed)
+    IS_CHILD.load(Ordering::Acquire)
 }
 
 /// From now on children know that they are such, do not get this library's own memory, and end with the
@@ -53,8 +54,13 @@ pub(crate) fn end_children_with_engine() {
     if !ENDS_CHILDREN.swap(true, Ordering::Relaxed) {
         // SAFETY: the handlers are functions of this library, which is never unloaded.
         unsafe { libc::pthread_atfork(Some(before), None, Some(in_child)) };
-        ALLOCATOR.leave_out_of_children();
     }
+    ALLOCATOR.leave_out_of_children();
+}
+
+/// From now on this process is no child any more: an engine of its own serves it.
+pub(crate) fn stand_on_own_feet() {
+    IS_CHILD.store(false, Ordering::Release);
 }
 
 /// Called by the engine's thread, whose descriptors are its own: what it opens here closes when it ends.
@@ -80,7 +86,7 @@ extern "C" fn before() {
 extern "C" fn in_child() {
     IS_CHILD.store(true, Ordering::Relaxed);
     if !TAKEN_OVER.load(Ordering::Relaxed) {
-        return;
+        return late::watch();
     }
     let parent = FIRST_THREAD_OF.get();
     // SAFETY: concerns this process alone. A parent that has ended meanwhile sends no signal any more; one in

@@ -3,7 +3,7 @@
 use crate::ALLOCATOR;
 use overdrive_sys::uffd::PAGE;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The ranges to leave out: our allocator's memory, this thread's stack, and what the C library keeps for it.
@@ -99,6 +99,19 @@ fn identity(descriptor: libc::c_int) -> Option<(u64, u64)> {
     Some((about.st_dev, about.st_ino))
 }
 
+/// A descriptor of the program's first thread, borrowed. None where that has ended or has no such.
+pub(crate) fn first_threads(number: libc::c_int) -> Option<OwnedFd> {
+    let own = |made: libc::c_long| {
+        // SAFETY: a new descriptor that nobody else knows.
+        (made >= 0).then(|| unsafe { OwnedFd::from_raw_fd(made as libc::c_int) })
+    };
+    // SAFETY: both calls make a descriptor of numbers.
+    unsafe {
+        let process = own(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0))?;
+        own(libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0))
+    }
+}
+
 impl LowDescriptors {
     /// Takes those that are free.
     pub(crate) fn take() -> Self {
@@ -134,45 +147,79 @@ impl Drop for LowDescriptors {
 
 /// Descriptors from here on are the run's own, by which its processes are known.
 const OWN: libc::c_int = 700;
-/// What the program was started with beside 0 to 2.
-static INHERITED: OnceLock<Vec<libc::c_int>> = OnceLock::new();
+/// What the program was started with beside 0 to 2, a bit each.
+static INHERITED: [AtomicU64; OWN as usize / 64 + 1] = [const { AtomicU64::new(0) }; _];
 
 /// Notes which descriptors the program was started with. To be called before this library opens any, while
 /// nothing else runs.
 pub(crate) fn note_descriptors() {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut inherited: Vec<libc::c_int> = numbers.filter(|number| (3..OWN).contains(number)).collect();
+    let inherited: Vec<libc::c_int> = numbers.filter(|number| (3..OWN).contains(number)).collect();
     // The one by which they were read is gone already.
     // SAFETY: asks about a number.
-    inherited.retain(|&number| unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0);
-    let _ = INHERITED.set(inherited);
+    for number in inherited.into_iter().filter(|&number| unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0) {
+        INHERITED[number as usize / 64].fetch_or(1 << (number % 64), Ordering::Relaxed);
+    }
+}
+
+fn is_inherited(number: libc::c_int) -> bool {
+    INHERITED[number as usize / 64].load(Ordering::Relaxed) & 1 << (number % 64) != 0
 }
 
 /// Gives this thread a table of descriptors of its own: a program that closes all it does not know (daemons
 /// do) would close the userfaultfd, and the kernel would serve zeroes from then on. Of the descriptors that
-/// the program was started with only standard error is kept, for a last word: who waits for the end of its
-/// input or output, or of any other pipe, must not wait for this thread.
+/// the program was started with none is kept: who waits for the end of its input or output, or of any other
+/// pipe, must not wait for this thread.
 ///
 /// It gets a directory of its own as well, and stands in the root: who shares that with another thread may
 /// not enter a mount namespace (setns), and where the program has been may be unmounted once it has left.
 pub(crate) fn stand_apart() {
     // SAFETY: concerns this thread's descriptors and directory only: after the first call no others. Nothing
-    // of the program has run yet, so that 0 and 1 are what it was started with; they stay taken, lest
+    // of the program has run yet, so that 0 to 2 are what it was started with; they stay taken, lest
     // something of ours be written to as standard output.
     unsafe {
         if libc::unshare(libc::CLONE_FILES | libc::CLONE_FS) != 0 {
             return;
         }
         libc::chdir(c"/".as_ptr());
-        let nothing = open_nothing();
-        if nothing >= 0 {
-            libc::dup3(nothing, 0, libc::O_CLOEXEC);
-            libc::dup3(nothing, 1, libc::O_CLOEXEC);
-            libc::close(nothing);
+        take_standard_streams();
+        for number in (3..OWN).filter(|&number| is_inherited(number)) {
+            libc::close(number);
         }
-        for &descriptor in INHERITED.get().into_iter().flatten() {
-            libc::close(descriptor);
+    }
+}
+
+/// The same for a thread that is made while the program runs, in a child: it keeps no descriptor at all.
+/// False when it cannot.
+pub(crate) fn stand_apart_from_all() -> bool {
+    INHERITED.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    // SAFETY: concerns this thread's descriptors and directory only. The table is a new one before anything
+    // in it is closed.
+    unsafe {
+        let apart = libc::syscall(libc::SYS_close_range, 0, u32::MAX, libc::CLOSE_RANGE_UNSHARE) == 0
+            && libc::unshare(libc::CLONE_FS) == 0;
+        if apart {
+            libc::chdir(c"/".as_ptr());
+            take_standard_streams();
+        }
+        apart
+    }
+}
+
+/// Puts nothing where the standard streams are.
+///
+/// # Safety
+/// The calling thread has a table of descriptors of its own, and nobody uses these three in it.
+unsafe fn take_standard_streams() {
+    let nothing = open_nothing();
+    // SAFETY: the caller's promise.
+    unsafe {
+        (0..=2).filter(|&stream| stream != nothing).for_each(|stream| {
+            libc::dup3(nothing, stream, libc::O_CLOEXEC);
+        });
+        if nothing > 2 {
+            libc::close(nothing);
         }
     }
 }

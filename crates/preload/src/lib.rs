@@ -11,6 +11,7 @@ mod arena;
 mod ending;
 mod fork;
 mod ground;
+mod late;
 mod options;
 mod setup;
 
@@ -36,7 +37,11 @@ extern "C" fn at_load() {
         return;
     }
     let Some(text) = std::env::var_os(setup::VARIABLE) else { return };
-    let outcome = setup::Setup::parse(&text.to_string_lossy()).and_then(setup::Setup::start);
+    let text = text.to_string_lossy();
+    let outcome = setup::Setup::parse(&text).and_then(|setup| {
+        late::note(&text, setup.budget_bytes());
+        setup.start()
+    });
     if let Err(message) = outcome {
         // Going on without the engine would mean more memory than was allowed: the program does not start.
         refuse(&message);

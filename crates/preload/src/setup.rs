@@ -1,22 +1,23 @@
 //! What `overdrive extend` asks for, and building the engine from it.
 
 use crate::{api, ending, fork, ground};
-use overdrive_pager::engine::{Config, Engine, Notice, StoreFaults, in_plain_words};
+use overdrive_pager::engine::{Config, Engine, EngineError, Notice, StoreFaults, in_plain_words};
 use overdrive_pager::pool::Compress;
 use overdrive_pager::seal::Seal;
 use overdrive_pager::stats::Stats;
 use overdrive_sys::Errno;
 use overdrive_sys::affinity::{allowed_cpus, pin_current_thread, raise_current_thread};
-use overdrive_sys::file::create_unnamed;
+use overdrive_sys::file::{create_unnamed, lock_for_descendants};
+use overdrive_sys::gate::Gate;
 use overdrive_sys::parts::Parts;
 use overdrive_sys::secret::fill_with_random;
 use overdrive_sys::signals;
 use overdrive_sys::volume::device_bytes;
 use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// `budget=BYTES,store_bytes=BYTES,dir=ABSOLUTE_DIR[,spin_us=N][,avoid=CPU:CPU...][,day=BYTES]
@@ -27,6 +28,8 @@ pub(crate) const VARIABLE: &str = "OVERDRIVE_EXTEND";
 
 /// How much may be under the pager: addresses for this are set aside, memory only as it is used.
 const MANAGED_BYTES_MAX: u64 = 512 << 30;
+/// The one that serves, and its agent.
+const OWN_THREADS: usize = 2;
 /// About what a wake-up on another, idle processor costs in a virtual machine.
 const SPIN_US: u64 = 60;
 
@@ -109,6 +112,18 @@ impl Setup {
         })
     }
 
+    /// The DRAM that the program may take.
+    pub(crate) fn budget_bytes(&self) -> u64 {
+        self.budget_bytes
+    }
+
+    /// Keeps the run's directory there as long as the calling thread, and those that it makes, have their
+    /// descriptors, whatever happens to those of the program.
+    pub(crate) fn keep_folder(&self) {
+        // Who may not look into it gets no engine either.
+        let _ = lock_for_descendants(&self.dir);
+    }
+
     /// What a program asks for itself: nothing with a name stays in its folder.
     pub(crate) fn of_program(wishes: Wishes) -> Result<Self, String> {
         if !wishes.dir.is_absolute() {
@@ -129,16 +144,30 @@ impl Setup {
         })
     }
 
-    /// Builds the engine and starts its thread.
+    /// Builds the engine and starts its thread, before the program runs or where it asks for it itself.
     pub(crate) fn start(self) -> Result<(), String> {
-        // The one of the standard library looks into the environment, which may be away by then.
-        std::panic::set_hook(Box::new(|defect| say(&format!("overdrive extend: {defect}\n"))));
         ground::note_first_thread();
-        // As long as this thread opens descriptors: those of the others have tables of their own by then.
-        let _low = ground::LowDescriptors::take();
         if self.counted {
             ground::note_descriptors();
         }
+        let is_of_run = self.counted;
+        self.start_with(|engine| if is_of_run { engine.check_start() } else { Ok(()) })?;
+        ending::note_first_thread();
+        Ok(())
+    }
+
+    /// The same in a child that has grown, on a thread that stands apart.
+    pub(crate) fn start_late(self) -> Result<(), String> {
+        self.start_with(|_| Ok(()))?;
+        fork::stand_on_own_feet();
+        Ok(())
+    }
+
+    fn start_with(self, check: impl FnOnce(&Engine) -> Result<(), EngineError>) -> Result<(), String> {
+        // The one of the standard library looks into the environment, which may be away by then.
+        std::panic::set_hook(Box::new(|defect| say(&format!("overdrive extend: {defect}\n"))));
+        // As long as this thread opens descriptors: those of the others have tables of their own by then.
+        let _low = ground::LowDescriptors::take();
         let (store, parts) = match &self.device {
             Some(device) => shared_store(device, &self.dir, self.store_bytes)?,
             None => {
@@ -164,14 +193,12 @@ impl Setup {
             notify: Some(tell),
         };
         let mut engine = Engine::new(config).map_err(|error| error.to_string())?;
-        if self.counted {
-            engine.check_start().map_err(|error| error.to_string())?;
-        }
+        check(&engine).map_err(|error| error.to_string())?;
         let (stats, hints) = (engine.stats(), engine.hints());
         let agent = engine.agent().map_err(|error| error.to_string())?;
         start_thread("overmem-agent", move |started| {
             ground::note_agent();
-            started.store(true, Ordering::Release);
+            started.open();
             agent.run();
         })?;
         let places = Places::among(&allowed_cpus().unwrap_or_default(), &self.avoid, std::process::id());
@@ -179,7 +206,6 @@ impl Setup {
         start_thread("overmem", move |started| serve(engine, &places, started))?;
         // Once and for all, so not before nothing can fail any more.
         fork::end_children_with_engine();
-        ending::note_first_thread();
         api::note_running(stats, hints);
         Ok(())
     }
@@ -188,8 +214,8 @@ impl Setup {
 /// Starts a thread that stands apart from the program, and waits until it says that it has started: it takes
 /// locks of the C library then, and a program that forks holds them and waits for the engine to hear of it.
 /// So nothing of the program runs before the thread is done with them.
-fn start_thread(name: &str, work: impl FnOnce(&AtomicBool) + Send + 'static) -> Result<(), String> {
-    let started = Arc::new(AtomicBool::new(false));
+fn start_thread(name: &str, work: impl FnOnce(&Gate) + Send + 'static) -> Result<(), String> {
+    let started = Arc::new(Gate::closed());
     let told = Arc::clone(&started);
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         signals::block_all();
@@ -197,9 +223,7 @@ fn start_thread(name: &str, work: impl FnOnce(&AtomicBool) + Send + 'static) -> 
         work(&told);
     });
     thread.map_err(|error| format!("starting a thread: {error}"))?;
-    while !started.load(Ordering::Acquire) {
-        std::thread::yield_now();
-    }
+    while !started.wait(Duration::MAX) {}
     Ok(())
 }
 
@@ -277,20 +301,22 @@ fn tell(notice: &Notice) {
     say(&format!("overdrive extend: process {}: {notice}\n", std::process::id()));
 }
 
-/// Says a line on standard error, unless that would have to be waited for: whoever reads it may wait for the
-/// very thread that calls this.
-fn say(line: &str) {
-    let mut look = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
+/// Says a line on the program's standard error, unless that would have to be waited for: whoever reads it may
+/// wait for the very thread that calls this. The threads of this library have no such descriptor of their
+/// own: it is borrowed from the program's first thread, and where that has ended nothing is said.
+pub(crate) fn say(line: &str) {
+    let Some(error) = ground::first_threads(2) else { return };
+    let mut look = libc::pollfd { fd: error.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
     // SAFETY: one structure is passed, and the bytes are valid for the call. A pipe that is ready takes a
     // line of less than PIPE_BUF bytes without waiting.
     unsafe {
         if libc::poll(&raw mut look, 1, 0) == 1 && look.revents & libc::POLLOUT != 0 {
-            libc::write(2, line.as_ptr().cast(), line.len());
+            libc::write(error.as_raw_fd(), line.as_ptr().cast(), line.len());
         }
     }
 }
 
-fn serve(mut engine: Engine, places: &Places, started: &AtomicBool) {
+fn serve(mut engine: Engine, places: &Places, started: &Gate) {
     // Before the engine is dropped, also when it panics: it would give the memory back to the kernel, and
     // what is away would read as zeroes.
     let _ends = ProgramEndsWithEngine;
@@ -307,8 +333,8 @@ fn serve(mut engine: Engine, places: &Places, started: &AtomicBool) {
     // privileged user's gets it.
     let _ = raise_current_thread();
     engine.watch_process(&ground::own_ranges());
-    let mut ending = ending::Watch::new();
-    started.store(true, Ordering::Release);
+    let mut ending = ending::Watch::new(OWN_THREADS);
+    started.open();
     let errno = loop {
         if let Err(errno) = engine.turn() {
             break errno;

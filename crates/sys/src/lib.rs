@@ -15,6 +15,7 @@ pub mod disk_stats;
 pub mod fault_samples;
 pub mod file;
 pub mod frames;
+pub mod gate;
 pub mod guest;
 pub mod helper;
 pub mod mapped;

@@ -39,7 +39,9 @@ impl Mappings {
     /// The kernel's errno.
     pub fn open() -> Result<Self, Errno> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        with_one_more(|| rustix::fs::open("/proc/self/maps", flags, Mode::empty())).map(|fd| Self { fd })
+        // Of a first thread that has ended the kernel shows nothing.
+        with_one_more(|| rustix::fs::open("/proc/thread-self/maps", flags, Mode::empty()))
+            .map(|fd| Self { fd })
     }
 
     /// Passes every private anonymous readable mapping of this process that reaches into `range` to `each`,

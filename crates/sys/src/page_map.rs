@@ -1,4 +1,4 @@
-//! Which pages of this process are there or were written to, and how many: /proc/self/pagemap and statm, read
+//! Which pages of this process are there or were written to, and how many: pagemap and statm in /proc, read
 //! into a buffer of one's own so that nothing is allocated on the way.
 
 use crate::Errno;
@@ -15,12 +15,37 @@ const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OWN: u64 = 1 << 56;
 
+/// How much anonymous memory this process has in DRAM: /proc/thread-self/statm, kept open by a thread that
+/// stays. Of one that has ended, as the first may, the kernel says that it holds nothing.
+#[derive(Debug)]
+pub struct AnonymousPages {
+    statm: OwnedFd,
+}
+
+impl AnonymousPages {
+    /// To be counted by the calling thread.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn by_this_thread() -> Result<Self, Errno> {
+        Ok(Self { statm: open("/proc/thread-self/statm")? })
+    }
+
+    /// As the kernel counts them: resident less those of files and shared memory.
+    ///
+    /// # Errors
+    /// The kernel's errno, or EINVAL when the line reads differently.
+    pub fn count(&self) -> Result<u64, Errno> {
+        anonymous_pages_in(&self.statm)
+    }
+}
+
 /// /proc/self/pagemap and statm, kept open: a program may come to a place without /proc (chroot), or to a
 /// limit on descriptors, at any time.
 #[derive(Debug)]
 pub struct PageMap {
     fd: OwnedFd,
-    statm: OwnedFd,
+    anonymous: AnonymousPages,
 }
 
 impl PageMap {
@@ -29,25 +54,25 @@ impl PageMap {
     /// # Errors
     /// The kernel's errno.
     pub fn open() -> Result<Self, Errno> {
-        Ok(Self { fd: open("/proc/self/pagemap")?, statm: open("/proc/self/statm")? })
+        let anonymous = AnonymousPages { statm: open("/proc/self/statm")? };
+        // Of a first thread that has ended the kernel shows nothing.
+        Ok(Self { fd: open("/proc/thread-self/pagemap")?, anonymous })
     }
 
-    /// Counts by the calling thread from now on, and no more by the first one: of a thread that has ended the
-    /// kernel says that it holds nothing.
+    /// Counts by the calling thread from now on, and no more by the first one.
     pub fn count_by_this_thread(&mut self) {
         // Without it the count is right as long as the first one lives.
-        if let Ok(statm) = open("/proc/thread-self/statm") {
-            self.statm = statm;
+        if let Ok(anonymous) = AnonymousPages::by_this_thread() {
+            self.anonymous = anonymous;
         }
     }
 
-    /// Pages of anonymous memory of this process that are in DRAM, as the kernel counts them (resident less
-    /// those of files and shared memory).
+    /// Pages of anonymous memory of this process that are in DRAM, as the kernel counts them.
     ///
     /// # Errors
-    /// The kernel's errno, or EINVAL when the line reads differently.
+    /// As [`AnonymousPages::count`].
     pub fn anonymous_pages(&self) -> Result<u64, Errno> {
-        anonymous_pages_in(&self.statm)
+        self.anonymous.count()
     }
 
     /// Which of up to 64 pages from `address` hold anything, in memory or in the kernel's swap, a bit each.

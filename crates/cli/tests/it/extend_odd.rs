@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::ops::RangeInclusive;
 
 /// What all of these have: 4 KiB pages with content of their own, and how much is in DRAM.
-const COMMON: &str = "\
+pub(crate) const COMMON: &str = "\
 #define _GNU_SOURCE\n\
 #include <fcntl.h>\n#include <setjmp.h>\n#include <signal.h>\n#include <stdint.h>\n#include <stdio.h>\n\
 #include <stdlib.h>\n#include <string.h>\n#include <sys/mman.h>\n#include <sys/resource.h>\n\
@@ -41,7 +41,7 @@ static long present(uint64_t *all, long pages) {\n\
 
 /// Builds a program and runs it with 64 MiB, once for each command before it. It has to end well within `held`
 /// MiB and leave nothing; with 77 it says that `missing` is not to be had here.
-fn passes(name: &str, body: &str, befores: &[&[&str]], held: RangeInclusive<u64>, missing: &str) {
+pub(crate) fn passes(name: &str, body: &str, befores: &[&[&str]], held: RangeInclusive<u64>, missing: &str) {
     let Some((store, place, _swap_is_off)) = ready(name, "cc") else { return };
     let source = format!("{COMMON}{body}");
     let program = build(place.path(), &source, &["-O1", "-w"]).expect("built");
@@ -63,7 +63,7 @@ fn passes(name: &str, body: &str, befores: &[&[&str]], held: RangeInclusive<u64>
 }
 
 /// Nothing is said of what is held.
-const ANY: RangeInclusive<u64> = 0..=u64::MAX;
+pub(crate) const ANY: RangeInclusive<u64> = 0..=u64::MAX;
 
 /// Reading ahead put pages over guards, and pages that became guards counted as in place for ever.
 #[test]

@@ -13,6 +13,7 @@ mod density;
 mod evaluate;
 mod extend;
 mod extend_budget;
+mod extend_children;
 mod extend_hold;
 mod extend_odd;
 mod extend_postgres;

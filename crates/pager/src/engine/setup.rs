@@ -36,8 +36,8 @@ pub(super) fn store_for(
 }
 
 pub(super) fn open_maps() -> Result<(PageMap, Mappings), EngineError> {
-    let page_map = PageMap::open().map_err(failed("/proc/self/pagemap"))?;
-    Ok((page_map, Mappings::open().map_err(failed("/proc/self/maps"))?))
+    let page_map = PageMap::open().map_err(failed("/proc/thread-self/pagemap"))?;
+    Ok((page_map, Mappings::open().map_err(failed("/proc/thread-self/maps"))?))
 }
 
 pub(super) fn staging_for(limits: &Limits, userfault: &Userfault) -> Result<(Staging, Frames), EngineError> {

@@ -3,6 +3,7 @@
 use super::{AT_ONCE, CONTENT, Door, Errand, LATER, LOOK, TAKE, YES, address_of, bytes_of, socket};
 use crate::Errno;
 use crate::frames::keep_page;
+use crate::gate::Gate;
 use crate::page_map::{all_pages, own_pages};
 use crate::uffd::{PAGE, make_own, move_whole_pages, register_frames, unregister_frames};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,8 +13,8 @@ use rustix::net::{
 };
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Bytes of the frames, of a hole after them, and of the thread's stack.
 const FRAMES: usize = AT_ONCE * PAGE as usize;
@@ -27,8 +28,8 @@ const START: Duration = Duration::from_secs(1);
 
 /// What a helper needs to know, at the lower end of its stack.
 struct Start {
-    /// 1 as soon as it has descriptors of its own.
-    apart: AtomicU32,
+    /// Open as soon as it has descriptors of its own. Until then it holds copies of the child's.
+    apart: Gate,
     frames: u64,
     name: u64,
     secret: u64,
@@ -57,7 +58,7 @@ pub fn start(door: &Door, mark: fn(&[u8], u64) -> u64) {
         base.cast::<u8>()
     };
     let [name, secret, seed] = [&door.name, &door.secret, &door.seed].map(|it| it.load(Ordering::Relaxed));
-    let start = Start { apart: AtomicU32::new(0), frames: base as u64, name, secret, seed, mark };
+    let start = Start { apart: Gate::closed(), frames: base as u64, name, secret, seed, mark };
     // SAFETY: the mapping is ours alone, and page-aligned. The thread gets the upper end of the stack, far
     // from what is written here, and lives at most as long as the mapping, which is never undone. All signals
     // are blocked while it is made, so that it has them blocked; then they are as before. It shares memory,
@@ -71,20 +72,9 @@ pub fn start(door: &Door, mark: fn(&[u8], u64) -> u64) {
         let flags = libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_SIGHAND;
         let made = libc::clone(help, base.add(ALL).cast(), flags, place.cast());
         if made > 0 {
-            wait_until_apart(&(*place).apart);
+            (*place).apart.wait(START);
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
-    }
-}
-
-/// Until then the helper holds copies of the child's descriptors.
-fn wait_until_apart(apart: &AtomicU32) {
-    let began = Instant::now();
-    while apart.load(Ordering::Acquire) == 0 && began.elapsed() < START {
-        let time = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-        let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: the word and the time are valid for the call.
-        unsafe { libc::syscall(libc::SYS_futex, apart.as_ptr(), operation, 0, &raw const time) };
     }
 }
 
@@ -103,10 +93,7 @@ extern "C" fn help(start: *mut libc::c_void) -> libc::c_int {
         rustix::fs::open(c"/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
     let called = call(start);
     let is_confined = called.is_ok() && confine();
-    start.apart.store(1, Ordering::Release);
-    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the word is valid; whoever waits for it is told.
-    unsafe { libc::syscall(libc::SYS_futex, start.apart.as_ptr(), operation, 1) };
+    start.apart.open();
     if let Ok(socket) = called
         && is_confined
         && let Ok(userfault) = find_userfault(&socket, start.frames)

@@ -252,13 +252,18 @@ fn threads_of(pid: u32) -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Where the thread runs that answers a process's faults.
-fn engine_cpus(pid: u32) -> Vec<usize> {
+/// The thread that answers a process's faults.
+pub(super) fn engine_of(pid: u32) -> Option<u32> {
     let is_engine = |thread: &u32| {
         std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm"))
             .is_ok_and(|name| name.trim_end() == ENGINE)
     };
-    threads_of(pid).into_iter().find(is_engine).and_then(|thread| cpus_of(thread).ok()).unwrap_or_default()
+    threads_of(pid).into_iter().find(is_engine)
+}
+
+/// Where that thread runs.
+fn engine_cpus(pid: u32) -> Vec<usize> {
+    engine_of(pid).and_then(|thread| cpus_of(thread).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! No registry is kept, so none can be wrong: a run is found by the directory that its `overdrive extend` and
 //! its processes hold open, under the name that carries the former as owner.
 
+use super::gather::engine_of;
 use super::show;
 use super::store::{PREFIX, counters_in, has_mapped};
 use super::swap_run::SwapRun;
@@ -132,9 +133,16 @@ fn runs() -> (Vec<(u32, PathBuf)>, Vec<u32>) {
     (found.into_iter().collect(), closed)
 }
 
-/// The runs' directories that a process holds open, each with the number of its owner.
+/// The runs' directories that a process holds open, each with the number of its owner. A program may have
+/// closed all descriptors (daemons do): the library's thread has its own.
 fn folders_of(pid: u32) -> std::io::Result<Vec<(u32, PathBuf)>> {
-    let open = std::fs::read_dir(format!("/proc/{pid}/fd"))?.flatten();
+    let folders = folders_in(&format!("/proc/{pid}/fd"))?;
+    let engine = if folders.is_empty() { engine_of(pid) } else { None };
+    engine.map_or(Ok(folders), |thread| folders_in(&format!("/proc/{pid}/task/{thread}/fd")))
+}
+
+fn folders_in(descriptors: &str) -> std::io::Result<Vec<(u32, PathBuf)>> {
+    let open = std::fs::read_dir(descriptors)?.flatten();
     let places = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
     let with_owner = places.filter_map(|path| {
         let name = path.file_name()?.to_str()?;

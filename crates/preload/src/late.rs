@@ -1,0 +1,144 @@
+//! Engines that start late: in children that were made before any memory of their parent's was under the
+//! pager.
+//!
+//! Such a child needs nobody to serve it, and may outlive its parent: daemons, the workers of a server, what
+//! a shell runs in the background. Most execute another program at once or stay small, so at first each gets
+//! only a thread that looks from time to time how large it is. When it has grown, that thread starts an
+//! engine there, as the library does where a program begins. Where none is to be had (a child that has given
+//! up its rights), a line says so and the child goes on without a limit.
+
+use crate::setup::{Setup, say};
+use crate::{ALLOCATOR, ending, ground};
+use overdrive_sys::affinity::raise_current_thread;
+use overdrive_sys::gate::Gate;
+use overdrive_sys::page_map::AnonymousPages;
+use overdrive_sys::signals;
+use overdrive_sys::uffd::PAGE;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// An engine takes memory over from half the budget on. It has to be there before that.
+const START_SHARE: u64 = 4;
+/// No program gets more new memory a second than about this, so this long nothing need be looked at.
+const GROWTH_BYTES_PER_SECOND: u64 = 2 << 30;
+const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
+/// What starting an engine takes of the stack, several times over.
+const STACK_BYTES: usize = 512 << 10;
+/// Two paths and some numbers.
+const TEXT_BYTES: usize = 9 << 10;
+
+/// What `overdrive extend` asks for, in memory that children have a copy of.
+struct Asked {
+    text: [u8; TEXT_BYTES],
+    length: usize,
+    start_pages: u64,
+}
+
+static ASKED: OnceLock<Asked> = OnceLock::new();
+
+/// Open when the thread has descriptors of its own, which a child waits for so long at most.
+static APART: Gate = Gate::closed();
+const START: Duration = Duration::from_secs(1);
+
+/// Notes what an engine in a child is to be made of. A text that is too long is none: the children of such a
+/// program are not held.
+pub(crate) fn note(text: &str, budget_bytes: u64) {
+    let mut asked =
+        Asked { text: [0; TEXT_BYTES], length: text.len(), start_pages: budget_bytes / PAGE / START_SHARE };
+    if let Some(place) = asked.text.get_mut(..text.len()) {
+        place.copy_from_slice(text.as_bytes());
+        let _ = ASKED.set(asked);
+    }
+}
+
+impl Asked {
+    fn setup(&self) -> Result<Setup, String> {
+        Setup::parse(&String::from_utf8_lossy(&self.text[..self.length]))
+    }
+
+    /// How long a child with so many pages cannot have grown enough.
+    fn pause(&self, held: u64) -> Option<Duration> {
+        let [least, most] = PAUSES;
+        let left_bytes = self.start_pages.checked_sub(held).filter(|&left| left > 0)? * PAGE;
+        Some(Duration::from_secs_f64(left_bytes as f64 / GROWTH_BYTES_PER_SECOND as f64).clamp(least, most))
+    }
+}
+
+/// Called in a child that was just forked, by its only thread. Where no thread is to be had, the child is not
+/// held.
+pub(crate) fn watch() {
+    if ASKED.get().is_none() {
+        return;
+    }
+    ALLOCATOR.renew_in_child();
+    APART.close();
+    ground::note_first_thread();
+    let mut thread = MaybeUninit::uninit();
+    let mut attributes = MaybeUninit::uninit();
+    // SAFETY: attributes and signals are filled before they are read. All signals are blocked while the
+    // thread is made, so that it never has any that is not; then they are as before. The C library has made
+    // its locks anew by now, and whoever replaces its allocator did so before this library asked to be called
+    // at forks.
+    let made = unsafe {
+        let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        libc::pthread_attr_init(attributes.as_mut_ptr());
+        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK_BYTES);
+        libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
+        let made =
+            libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), look_on, std::ptr::null_mut());
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+        made == 0
+    };
+    // It keeps the run's directory there before this process can close the descriptor that does until now.
+    if made && APART.wait(START) {
+        ending::note_only_thread();
+    }
+}
+
+extern "C" fn look_on(_: *mut c_void) -> *mut c_void {
+    signals::block_all();
+    // SAFETY: the name is a text with an end.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"overmem-watch".as_ptr()) };
+    let Some(asked) = ASKED.get().filter(|_| ground::stand_apart_from_all()) else {
+        return std::ptr::null_mut();
+    };
+    let setup = asked.setup().inspect(Setup::keep_folder);
+    APART.open();
+    let started = setup.and_then(|setup| {
+        wait_for_growth(asked)?;
+        // The program grows on meanwhile.
+        let _ = raise_current_thread();
+        setup.start_late()
+    });
+    if let Err(why) = started {
+        say(&format!(
+            "overdrive extend: process {}, which was forked, has no limit: {why}\n",
+            std::process::id()
+        ));
+        let mut ending = ending::Watch::new(1);
+        loop {
+            std::thread::sleep(PAUSES[1]);
+            ending.look();
+        }
+    }
+    std::ptr::null_mut()
+}
+
+/// Waits until this process has grown.
+fn wait_for_growth(asked: &Asked) -> Result<(), String> {
+    // Most children have executed another program by then.
+    std::thread::sleep(PAUSES[0]);
+    let pages =
+        AnonymousPages::by_this_thread().map_err(|errno| format!("/proc/thread-self/statm: {errno}"))?;
+    let mut ending = ending::Watch::new(1);
+    while let Some(pause) = asked.pause(pages.count().unwrap_or(0)) {
+        std::thread::sleep(pause);
+        ending.look();
+    }
+    Ok(())
+}
