@@ -14,9 +14,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether no other is left.
-const EVERY: Duration = Duration::from_millis(20);
-
 /// There is a thread that waits to end the program.
 static STANDS_IN: AtomicBool = AtomicBool::new(false);
 /// It need not wait any more.
@@ -91,18 +88,20 @@ pub(crate) struct Watch {
     threads: Option<ThreadsLeft>,
     /// Threads of this library's.
     own: usize,
+    every: Duration,
     looked: Instant,
 }
 
 impl Watch {
-    /// To be made by a thread of this library's, of which there are `own`: their descriptors stay.
-    pub(crate) fn new(own: usize) -> Self {
-        Self { threads: ThreadsLeft::open().ok(), own, looked: Instant::now() }
+    /// To be made by a thread of this library's, of which there are `own`: their descriptors stay. It does
+    /// not look more often than `every` so long.
+    pub(crate) fn new(own: usize, every: Duration) -> Self {
+        Self { threads: ThreadsLeft::open().ok(), own, every, looked: Instant::now() }
     }
 
     /// Ends the process when no thread of the program is left.
     pub(crate) fn look(&mut self) {
-        if self.looked.elapsed() < EVERY {
+        if self.looked.elapsed() < self.every {
             return;
         }
         self.looked = Instant::now();

@@ -23,6 +23,8 @@ use std::time::Duration;
 const START_SHARE: u64 = 4;
 /// No program gets more new memory a second than about this, so this long nothing need be looked at.
 const GROWTH_BYTES_PER_SECOND: u64 = 2 << 30;
+/// The shortest and the longest pause. One that does not grow is looked at less and less often: a look takes
+/// some 40 us, and there may be hundreds of children.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
 /// What starting an engine takes of the stack, several times over.
 const STACK_BYTES: usize = 512 << 10;
@@ -120,7 +122,7 @@ extern "C" fn look_on(_: *mut c_void) -> *mut c_void {
             "overdrive extend: process {}, which was forked, has no limit: {why}\n",
             std::process::id()
         ));
-        let mut ending = ending::Watch::new(1);
+        let mut ending = ending::Watch::new(1, PAUSES[1]);
         loop {
             std::thread::sleep(PAUSES[1]);
             ending.look();
@@ -135,10 +137,14 @@ fn wait_for_growth(asked: &Asked) -> Result<(), String> {
     std::thread::sleep(PAUSES[0]);
     let pages =
         AnonymousPages::by_this_thread().map_err(|errno| format!("/proc/thread-self/statm: {errno}"))?;
-    let mut ending = ending::Watch::new(1);
-    while let Some(pause) = asked.pause(pages.count().unwrap_or(0)) {
-        std::thread::sleep(pause);
+    let mut ending = ending::Watch::new(1, PAUSES[1]);
+    let (mut before, mut idle) = (0, PAUSES[0]);
+    loop {
+        let held = pages.count().unwrap_or(0);
+        let Some(pause) = asked.pause(held) else { return Ok(()) };
+        idle = if held == before { (2 * idle).min(PAUSES[1]) } else { PAUSES[0] };
+        before = held;
+        std::thread::sleep(pause.max(idle));
         ending.look();
     }
-    Ok(())
 }

@@ -30,6 +30,8 @@ pub(crate) const VARIABLE: &str = "OVERDRIVE_EXTEND";
 const MANAGED_BYTES_MAX: u64 = 512 << 30;
 /// The one that serves, and its agent.
 const OWN_THREADS: usize = 2;
+/// How often they look whether no other is left.
+const ENDING_EVERY: Duration = Duration::from_millis(20);
 /// About what a wake-up on another, idle processor costs in a virtual machine.
 const SPIN_US: u64 = 60;
 
@@ -333,7 +335,7 @@ fn serve(mut engine: Engine, places: &Places, started: &Gate) {
     // privileged user's gets it.
     let _ = raise_current_thread();
     engine.watch_process(&ground::own_ranges());
-    let mut ending = ending::Watch::new(OWN_THREADS);
+    let mut ending = ending::Watch::new(OWN_THREADS, ENDING_EVERY);
     started.open();
     let errno = loop {
         if let Err(errno) = engine.turn() {
