@@ -35,7 +35,6 @@ const TEXT_BYTES: usize = 9 << 10;
 struct Asked {
     text: [u8; TEXT_BYTES],
     length: usize,
-    start_pages: u64,
 }
 
 static ASKED: OnceLock<Asked> = OnceLock::new();
@@ -46,9 +45,8 @@ const START: Duration = Duration::from_secs(1);
 
 /// Notes what an engine in a child is to be made of. A text that is too long is none: the children of such a
 /// program are not held.
-pub(crate) fn note(text: &str, budget_bytes: u64) {
-    let mut asked =
-        Asked { text: [0; TEXT_BYTES], length: text.len(), start_pages: budget_bytes / PAGE / START_SHARE };
+pub(crate) fn note(text: &str) {
+    let mut asked = Asked { text: [0; TEXT_BYTES], length: text.len() };
     if let Some(place) = asked.text.get_mut(..text.len()) {
         place.copy_from_slice(text.as_bytes());
         let _ = ASKED.set(asked);
@@ -58,13 +56,6 @@ pub(crate) fn note(text: &str, budget_bytes: u64) {
 impl Asked {
     fn setup(&self) -> Result<Setup, String> {
         Setup::parse(&String::from_utf8_lossy(&self.text[..self.length]))
-    }
-
-    /// How long a child with so many pages cannot have grown enough.
-    fn pause(&self, held: u64) -> Option<Duration> {
-        let [least, most] = PAUSES;
-        let left_bytes = self.start_pages.checked_sub(held).filter(|&left| left > 0)? * PAGE;
-        Some(Duration::from_secs_f64(left_bytes as f64 / GROWTH_BYTES_PER_SECOND as f64).clamp(least, most))
     }
 }
 
@@ -79,23 +70,18 @@ pub(crate) fn watch() {
     ground::note_first_thread();
     let mut thread = MaybeUninit::uninit();
     let mut attributes = MaybeUninit::uninit();
-    // SAFETY: attributes and signals are filled before they are read. All signals are blocked while the
-    // thread is made, so that it never has any that is not; then they are as before. The C library has made
-    // its locks anew by now, and whoever replaces its allocator did so before this library asked to be called
-    // at forks.
-    let made = unsafe {
-        let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    // SAFETY: the attributes are filled before they are read, and done with in the end. The C library has
+    // made its locks anew by now, and whoever replaces its allocator did so before this library asked to be
+    // called at forks.
+    let made = signals::with_all_blocked(|| unsafe {
         libc::pthread_attr_init(attributes.as_mut_ptr());
         libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK_BYTES);
         libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
         let made =
             libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), look_on, std::ptr::null_mut());
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
         made == 0
-    };
+    });
     // It keeps the run's directory there before this process can close the descriptor that does until now.
     if made && APART.wait(START) {
         ending::note_only_thread();
@@ -103,7 +89,6 @@ pub(crate) fn watch() {
 }
 
 extern "C" fn look_on(_: *mut c_void) -> *mut c_void {
-    signals::block_all();
     // SAFETY: the name is a text with an end.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"overmem-watch".as_ptr()) };
     let Some(asked) = ASKED.get().filter(|_| ground::stand_apart_from_all()) else {
@@ -112,7 +97,7 @@ extern "C" fn look_on(_: *mut c_void) -> *mut c_void {
     let setup = asked.setup().inspect(Setup::keep_folder);
     APART.open();
     let started = setup.and_then(|setup| {
-        wait_for_growth(asked)?;
+        wait_for_growth(setup.budget_bytes() / PAGE / START_SHARE)?;
         // The program grows on meanwhile.
         let _ = raise_current_thread();
         setup.start_late()
@@ -131,8 +116,8 @@ extern "C" fn look_on(_: *mut c_void) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// Waits until this process has grown.
-fn wait_for_growth(asked: &Asked) -> Result<(), String> {
+/// Waits until this process has so many pages.
+fn wait_for_growth(wanted: u64) -> Result<(), String> {
     // Most children have executed another program by then.
     std::thread::sleep(PAUSES[0]);
     let pages =
@@ -141,10 +126,17 @@ fn wait_for_growth(asked: &Asked) -> Result<(), String> {
     let (mut before, mut idle) = (0, PAUSES[0]);
     loop {
         let held = pages.count().unwrap_or(0);
-        let Some(pause) = asked.pause(held) else { return Ok(()) };
+        if held >= wanted {
+            return Ok(());
+        }
         idle = if held == before { (2 * idle).min(PAUSES[1]) } else { PAUSES[0] };
         before = held;
-        std::thread::sleep(pause.max(idle));
+        std::thread::sleep(time_to_grow(wanted - held).clamp(idle, PAUSES[1]));
         ending.look();
     }
+}
+
+/// How long it takes at least to get so many more pages.
+fn time_to_grow(pages: u64) -> Duration {
+    Duration::from_secs_f64((pages * PAGE) as f64 / GROWTH_BYTES_PER_SECOND as f64)
 }

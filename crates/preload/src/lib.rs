@@ -38,10 +38,8 @@ extern "C" fn at_load() {
     }
     let Some(text) = std::env::var_os(setup::VARIABLE) else { return };
     let text = text.to_string_lossy();
-    let outcome = setup::Setup::parse(&text).and_then(|setup| {
-        late::note(&text, setup.budget_bytes());
-        setup.start()
-    });
+    late::note(&text);
+    let outcome = setup::Setup::parse(&text).and_then(setup::Setup::start);
     if let Err(message) = outcome {
         // Going on without the engine would mean more memory than was allowed: the program does not start.
         refuse(&message);

@@ -225,7 +225,7 @@ fn start_thread(name: &str, work: impl FnOnce(&Gate) + Send + 'static) -> Result
         work(&told);
     });
     thread.map_err(|error| format!("starting a thread: {error}"))?;
-    while !started.wait(Duration::MAX) {}
+    started.wait(Duration::MAX);
     Ok(())
 }
 

@@ -41,10 +41,30 @@ pub fn ignore_pipe_in(command: &mut Command) {
 
 /// Keeps all signals away from the calling thread: they are the business of the program's own threads.
 pub fn block_all() {
-    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the set is filled before it is used; the calls concern this thread only.
+    set_mask(&every_signal());
+}
+
+/// The same while `work` goes on, for a thread that it makes to have them blocked from its first moment on.
+pub fn with_all_blocked<T>(work: impl FnOnce() -> T) -> T {
+    let before = set_mask(&every_signal());
+    let outcome = work();
+    set_mask(&before);
+    outcome
+}
+
+fn every_signal() -> libc::sigset_t {
+    let mut all = std::mem::MaybeUninit::uninit();
+    // SAFETY: the call fills the set.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
+        all.assume_init()
     }
+}
+
+/// Blocks these and no others in the calling thread. Gives those that were blocked.
+fn set_mask(signals: &libc::sigset_t) -> libc::sigset_t {
+    let mut before = *signals;
+    // SAFETY: both sets are valid for the call, which concerns this thread only.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, signals, &raw mut before) };
+    before
 }

@@ -1,6 +1,6 @@
 //! Memory extension: refusals before anything starts, real programs above their budget, and nothing left behind.
 
-use crate::support::{folder, overdrive, read, run, skip, swap_stays_off};
+use crate::support::{folder, overdrive, read, run, skip, swap_stays_off, until};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -243,11 +243,7 @@ fn start(arguments: &[&str], store: &Path, script: &str) -> Child {
 }
 
 pub(crate) fn wait_for(path: &Path) {
-    let start = Instant::now();
-    while !path.exists() {
-        assert!(start.elapsed() < Duration::from_secs(120), "{} does not come", path.display());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until(&format!("{} is there", path.display()), Duration::from_secs(120), || path.exists());
 }
 
 pub(crate) fn signal(pid: u32, name: &str) {

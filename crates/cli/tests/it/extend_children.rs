@@ -4,10 +4,13 @@
 use crate::extend::{assert_empty, extend, ready};
 use crate::extend_budget::build;
 use crate::extend_odd::{ANY, COMMON, passes};
-use crate::support::run;
+use crate::support::{run, until};
 use serde_json::Value;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+/// What a daemon may take for a step.
+const MOST: Duration = Duration::from_secs(100);
 
 /// Memory that is looked at as a whole, in a child. 64 MiB are its budget.
 const WHOLE: &str = "\
@@ -87,11 +90,11 @@ int main(int count, char **words) {\n\
     assert_eq!(code, 0, "{error}");
     assert!(error.contains("go on under the pager"), "{error}");
     std::fs::write(at("go"), "").unwrap();
-    until("the daemon is done", || at("done").exists());
+    until("the daemon is done", MOST, || at("done").exists());
     let said = std::fs::read_to_string(at("done")).unwrap();
     let pid: u64 = said.strip_suffix(" 0").expect("all is there").parse().unwrap();
     // Beside all other tests its engine may have begun late.
-    until("the daemon is held and shown", || {
+    until("the daemon is held and shown", MOST, || {
         let (code, status, error) = run(&["extend", "status", "--json", "--interval", "10ms"]);
         assert_eq!(code, 0, "{error}");
         let status: Value = serde_json::from_str(&status).unwrap();
@@ -102,18 +105,10 @@ int main(int count, char **words) {\n\
         })
     });
     std::fs::write(at("end"), "").unwrap();
-    until("the daemon has ended", || !Path::new(&format!("/proc/{pid}")).exists());
+    until("the daemon has ended", MOST, || !Path::new(&format!("/proc/{pid}")).exists());
     let (code, _, error) = extend(&arguments, store.path(), &["true"]);
     assert_eq!(code, 0, "{error}");
     assert_empty(store.path());
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(100), "{what}: not yet");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// The library's threads are among those that the C library and the kernel wait for.

@@ -2,7 +2,7 @@
 
 use crate::extend::{Running, assert_empty, can_page, has, largest, signal};
 use crate::extend_programs::assert_paged;
-use crate::support::{folder, read, skip};
+use crate::support::{folder, read, skip, until};
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -141,11 +141,7 @@ fn connections_of_a_postgres_server_are_held_each_to_its_budget() {
         command.args(["-c", &sockets, "-c", "listen_addresses=", "-c", "max_parallel_workers_per_gather=0"]);
         let mut server = Running(command.stderr(Stdio::null()).spawn().unwrap());
         let socket = ready.place.path().join(".s.PGSQL.5432");
-        let is_there = (0..600).any(|_| {
-            std::thread::sleep(Duration::from_millis(100));
-            socket.exists()
-        });
-        assert!(is_there, "the server does not answer");
+        until("the server answers", Duration::from_secs(60), || socket.exists());
         let connect = || {
             let mut psql = Command::new("psql");
             psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-U", "someone", "-d", "postgres", "-h"]);

@@ -1,10 +1,10 @@
 //! Ctrl-C and kill -9 in the middle: nothing left behind, what was measured is kept, exit code 130.
 
-use crate::support::{folder, has_direct_io};
+use crate::support::{folder, has_direct_io, until};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn start(scratch: &Path, out: &Path) -> Child {
     Command::new(env!("CARGO_BIN_EXE_overdrive"))
@@ -19,11 +19,7 @@ fn start(scratch: &Path, out: &Path) -> Child {
 }
 
 fn wait_for(path: &Path) {
-    let start = Instant::now();
-    while !path.exists() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{} did not appear", path.display());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until(&format!("{} is there", path.display()), Duration::from_secs(60), || path.exists());
 }
 
 fn signal(child: &Child, name: &str) {

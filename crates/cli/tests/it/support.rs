@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A fresh folder below the build directory, which is on a disk more often than /tmp is.
@@ -15,7 +16,7 @@ pub(crate) fn folder() -> TempDir {
 /// The command, quiet about the environment it runs in.
 pub(crate) fn overdrive() -> Command {
     let mut command = Command::cargo_bin("overdrive").unwrap();
-    command.env("NO_COLOR", "1").timeout(std::time::Duration::from_secs(240));
+    command.env("NO_COLOR", "1").timeout(Duration::from_secs(240));
     command
 }
 
@@ -113,4 +114,13 @@ pub(crate) fn swap_stays_off() -> RwLockReadGuard<'static, ()> {
 /// Until it is dropped no test extends memory.
 pub(crate) fn swap_may_be_on() -> RwLockWriteGuard<'static, ()> {
     SWAP.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until something is so, for `most` at the longest.
+pub(crate) fn until(what: &str, most: Duration, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < most, "not after {most:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

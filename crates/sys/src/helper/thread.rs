@@ -5,6 +5,7 @@ use crate::Errno;
 use crate::frames::keep_page;
 use crate::gate::Gate;
 use crate::page_map::{all_pages, own_pages};
+use crate::signals;
 use crate::uffd::{PAGE, make_own, move_whole_pages, register_frames, unregister_frames};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -66,15 +67,12 @@ pub fn start(door: &Door, mark: fn(&[u8], u64) -> u64) {
     unsafe {
         let place = base.add(FRAMES + HOLE).cast::<Start>();
         place.write(start);
-        let (mut all, mut before) = (MaybeUninit::<libc::sigset_t>::uninit(), MaybeUninit::uninit());
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
         let flags = libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_SIGHAND;
-        let made = libc::clone(help, base.add(ALL).cast(), flags, place.cast());
-        if made > 0 {
-            (*place).apart.wait(START);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+        signals::with_all_blocked(|| {
+            if libc::clone(help, base.add(ALL).cast(), flags, place.cast()) > 0 {
+                (*place).apart.wait(START);
+            }
+        });
     }
 }
 
