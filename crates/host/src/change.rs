@@ -157,6 +157,7 @@ const ATTRIBUTES: &[&str] = &[
     "/proc/sys/kernel/io_uring_disabled",
     "/proc/sys/kernel/nmi_watchdog",
     "/proc/sys/kernel/numa_balancing",
+    "/proc/sys/kernel/sched_autogroup_enabled",
     "/proc/sys/kernel/timer_migration",
     "/proc/sys/vm/compact_unevictable_allowed",
     "/proc/sys/vm/compaction_proactiveness",

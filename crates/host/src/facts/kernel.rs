@@ -49,6 +49,8 @@ pub struct Release {
     pub major: u32,
     /// Second number.
     pub minor: u32,
+    /// Third number, where there is one.
+    pub patch: Option<u32>,
     /// The whole, as `uname -r` prints it.
     pub text: String,
 }
@@ -147,7 +149,8 @@ fn release(text: &str) -> Result<Release, Unexpected> {
     };
     let major = next().ok_or_else(fail)?;
     let minor = next().ok_or_else(fail)?;
-    Ok(Release { major, minor, text: text.to_owned() })
+    let patch = next();
+    Ok(Release { major, minor, patch, text: text.to_owned() })
 }
 
 /// The last mention of a parameter counts, as in the kernel.
@@ -230,6 +233,7 @@ mod tests {
     fn reads_releases() {
         let debian = release("6.12.41+deb13-amd64").unwrap();
         assert!(debian.at_least(6, 12) && debian.at_least(5, 16) && !debian.at_least(6, 13));
+        assert_eq!((debian.patch, release("7.0-rc2").unwrap().patch), (Some(41), None));
         assert!(release("7.0-rc2").unwrap().at_least(7, 0));
         assert!(release("").is_err() && release("6").is_err() && release("x.y").is_err());
     }

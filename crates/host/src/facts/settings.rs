@@ -41,6 +41,7 @@ const FILES: &[(&str, Kind)] = &[
     ("/proc/sys/kernel/nmi_watchdog", Setting),
     ("/proc/sys/kernel/watchdog", Setting),
     ("/proc/sys/kernel/timer_migration", Setting),
+    ("/proc/sys/kernel/sched_autogroup_enabled", Setting),
     ("/proc/sys/kernel/sched_rt_runtime_us", Setting),
     ("/proc/sys/kernel/sched_rt_period_us", Setting),
     ("/proc/irq/default_smp_affinity", Setting),

@@ -3,9 +3,10 @@
 pub(super) mod isolation;
 pub(super) mod power;
 
+use super::knob::{Verdict, need, number, settle, sysctl};
 use super::{each_disk, numbered};
 use crate::facts::cpu::{IdleState, Mitigation, Policy};
-use crate::facts::kernel::Preempt;
+use crate::facts::kernel::{Preempt, Release};
 use crate::facts::{Fact, HostFacts, parse, tally};
 use crate::finding::{Judgement, Profile, Risk, Rule, Scope};
 use crate::target::{DiskFacts, TargetFacts};
@@ -122,6 +123,22 @@ pub(super) const RULES: &[Rule] = &[
         risk: Risk::SideEffects,
         verified: true,
         judge: preempt,
+    },
+    Rule {
+        id: "cpu-group-reweight",
+        scope: Scope::Cpu,
+        profile: Profile::Any,
+        title: "No group of tasks keeps a processor to itself",
+        why: "In Linux 6.13 to 6.18 a running group gets back what it has used whenever its weight \
+              changes. A session or service that switches often on one processor, and has a little \
+              to do on another, then runs there alone for up to seconds; the kernel's own threads \
+              wait as well.",
+        source: "kernel: commit 6d71a9c61604, taken back by 101f3498b4bd (Linux 7.0, stable 6.18.45); \
+              docs/memory-measured.md",
+        effect: "a thread that slept for 1 ms came up to 1.7 s late, 4 to 7 ms without groups",
+        risk: Risk::SideEffects,
+        verified: true,
+        judge: |host, _| settle(group_reweight(host)),
     },
 ];
 
@@ -468,4 +485,57 @@ fn preempt(host: &HostFacts, _: &TargetFacts) -> Judgement {
         Preempt::Lazy => Judgement::ok("lazy: close to none for ordinary threads"),
     };
     judgement.seen(fact).seen(version)
+}
+
+/// Whether this kernel gives a running group its time back. None: vendors may have taken the change or its
+/// end into such a kernel, or it is not known.
+fn gives_time_back(release: &Release) -> Option<bool> {
+    match (release.major, release.minor, release.patch) {
+        (6, 13..=17, _) | (6, 18, Some(..45)) => Some(true),
+        (6, 6..=12, _) | (6, 18, None) | (6, 19, _) => None,
+        _ => Some(false),
+    }
+}
+
+fn group_reweight(host: &HostFacts) -> Verdict {
+    let release = need(&host.kernel.release)?;
+    let (grouped, fact) = number::<u32>(host, "/proc/sys/kernel/sched_autogroup_enabled")?;
+    let judgement = match (gives_time_back(release), grouped) {
+        (Some(false), _) => Judgement::ok("not in this kernel").seen(&fact),
+        (None, _) => Judgement::ok("this kernel may do so or not, by what was taken into it").seen(&fact),
+        (Some(true), 0) => {
+            Judgement::ok("sessions are no groups; services in control groups may be").seen(&fact)
+        }
+        (Some(true), _) => sysctl(
+            Judgement::advice("each session is a group, and this kernel gives a running group its time back"),
+            &fact,
+            0,
+        ),
+    };
+    Ok(judgement.seen(&host.kernel.release))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_that_give_a_running_group_its_time_back_are_known_by_their_release() {
+        let told =
+            |major, minor, patch| gives_time_back(&Release { major, minor, patch, text: String::new() });
+        for (release, answer) in [
+            ((5, 15, Some(0)), Some(false)),
+            ((6, 5, Some(13)), Some(false)),
+            ((6, 12, Some(41)), None),
+            ((6, 13, Some(0)), Some(true)),
+            ((6, 17, None), Some(true)),
+            ((6, 18, None), None),
+            ((6, 18, Some(44)), Some(true)),
+            ((6, 18, Some(45)), Some(false)),
+            ((6, 19, Some(3)), None),
+            ((7, 0, None), Some(false)),
+        ] {
+            assert_eq!(told(release.0, release.1, release.2), answer, "{release:?}");
+        }
+    }
 }

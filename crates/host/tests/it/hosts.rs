@@ -71,7 +71,13 @@ fn the_reference_machine() {
     for rule in ["nvme-poll-queues", "nvme-apst-latency", "irq-nvme-queue-per-cpu", "pcie-link-speed"] {
         expect(&findings, rule, Status::NotApplicable);
     }
-    for rule in ["block-scheduler-none", "block-rotational-flag", "block-wbt", "cpu-haltpoll-guest"] {
+    for rule in [
+        "block-scheduler-none",
+        "block-rotational-flag",
+        "block-wbt",
+        "cpu-haltpoll-guest",
+        "cpu-group-reweight",
+    ] {
         expect(&findings, rule, Status::Advice);
     }
 }
