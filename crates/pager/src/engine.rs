@@ -35,12 +35,14 @@ mod ahead;
 mod brought;
 mod changes;
 mod child;
+mod child_fault;
 mod clean;
 mod compress;
 mod evict;
 mod fault;
 mod forget;
 mod gone;
+mod growth;
 mod helpers;
 mod hints;
 mod history;
@@ -535,7 +537,6 @@ impl Engine {
         self.stats.set(Stat::Compressed, self.pool.live());
         self.stats.set(Stat::CompressedDram, self.pool.pages());
         self.stats.raise(Stat::HeldMax, self.held() + self.children_pages());
-        self.want_helpers();
         if self.published.elapsed() >= PUBLISHED_EVERY {
             self.published = Instant::now();
             self.free_landing.begin_period();

@@ -408,7 +408,7 @@ impl Callers {
     pub(crate) fn bring(&mut self, children: &[(u32, &Userfault)]) -> Vec<(u32, Helper)> {
         let calls = |memory: usize| kernel(|kernel| kernel.calling.remove(&memory));
         let those = children.iter().filter(|(_, userfault)| calls(userfault.memory));
-        those.map(|&(child, userfault)| (child, Helper { memory: userfault.memory })).collect()
+        those.map(|&(child, userfault)| (child, Helper::of(userfault.memory))).collect()
     }
 }
 
@@ -422,9 +422,31 @@ impl AsFd for Callers {
 #[derive(Debug)]
 pub(crate) struct Helper {
     memory: usize,
+    mappings: Mappings,
+    page_map: PageMap,
 }
 
 impl Helper {
+    fn of(memory: usize) -> Self {
+        Self { memory, mappings: Mappings { memory }, page_map: PageMap { memory } }
+    }
+
+    /// Not modelled: there is none.
+    #[allow(clippy::unused_self, reason = "as the real one")]
+    pub(crate) fn own_memory(&self) -> Range<u64> {
+        FRAMES..FRAMES
+    }
+
+    #[allow(clippy::unnecessary_wraps, reason = "as the real one")]
+    pub(crate) fn mappings(&self) -> Option<&Mappings> {
+        Some(&self.mappings)
+    }
+
+    #[allow(clippy::unnecessary_wraps, reason = "as the real one")]
+    pub(crate) fn page_map(&self) -> Option<&PageMap> {
+        Some(&self.page_map)
+    }
+
     pub(crate) fn ask(&mut self, pages: &[(u64, Option<u64>)]) -> Result<(), Errno> {
         kernel(|kernel| {
             if kernel.memories[self.memory].dead {
@@ -669,11 +691,13 @@ impl ThreadWords {
 
 /// As [`overdrive_sys::page_map::PageMap`].
 #[derive(Debug)]
-pub(crate) struct PageMap;
+pub(crate) struct PageMap {
+    memory: usize,
+}
 
 impl PageMap {
     pub(crate) fn open() -> Result<Self, Errno> {
-        Ok(Self)
+        Ok(Self { memory: 0 })
     }
 
     pub(crate) fn present(&self, address: u64, pages: usize) -> Result<u64, Errno> {
@@ -698,7 +722,8 @@ impl PageMap {
 
     #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "as the real one")]
     pub(crate) fn anonymous_pages(&self) -> Result<u64, Errno> {
-        Ok(kernel(|kernel| kernel.memories[0].standing.len() + kernel.frames.len()) as u64)
+        let frames = |kernel: &Kernel| if self.memory == 0 { kernel.frames.len() } else { 0 };
+        Ok(kernel(|kernel| kernel.memories[self.memory].standing.len() + frames(kernel)) as u64)
     }
 
     #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "as the real one")]
@@ -729,12 +754,14 @@ impl PageMap {
 
 /// As [`overdrive_sys::mappings::Mappings`].
 #[derive(Debug)]
-pub(crate) struct Mappings;
+pub(crate) struct Mappings {
+    memory: usize,
+}
 
 #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "as the real one")]
 impl Mappings {
     pub(crate) fn open() -> Result<Self, Errno> {
-        Ok(Self)
+        Ok(Self { memory: 0 })
     }
 
     pub(crate) fn for_each_anonymous(
@@ -743,7 +770,7 @@ impl Mappings {
         mut each: impl FnMut(Anonymous),
     ) -> Result<(), Errno> {
         let pages: Vec<(u64, bool)> = kernel(|kernel| {
-            let memory = &kernel.memories[0];
+            let memory = &kernel.memories[self.memory];
             memory.mapped.keys().map(|&page| (page, memory.executable.contains(&page))).collect()
         });
         for run in pages.chunk_by(|one, next| one.0 + PAGE == next.0 && one.1 == next.1) {

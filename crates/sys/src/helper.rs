@@ -22,6 +22,7 @@ mod callers;
 mod thread;
 
 pub use callers::{Answer, Callers, Helper, Taken};
+use thread::OWN_BYTES;
 pub use thread::start;
 
 /// Pages that are taken in one go.
@@ -81,8 +82,9 @@ struct Errand {
 const TAKE: u64 = 0;
 const LOOK: u64 = 1;
 
-/// A helper's first word.
-const HELLO: usize = 8;
+/// A helper's first words: the secret, and where its own memory begins. With them come descriptors by which the
+/// child's mappings, its pages and their number can be seen.
+const HELLO: usize = 16;
 /// Whether a descriptor is that of its memory: no, yes, or that cannot be told at the moment.
 const VERDICT: usize = 8;
 const YES: u64 = 1;
@@ -129,6 +131,8 @@ mod tests {
     use std::time::Duration;
 
     const PAGES: usize = 8;
+    /// Pages that the child maps by itself, a number that no other mapping has.
+    const NEW: usize = 331;
 
     fn mark(page: &[u8], seed: u64) -> u64 {
         page.iter().fold(seed, |mark, &byte| mark.wrapping_mul(31).wrapping_add(u64::from(byte)))
@@ -138,8 +142,19 @@ mod tests {
         [byte; PAGE as usize]
     }
 
-    /// What the child does: it writes to the first half of the pages, so that these are its own, and checks
-    /// all of them when it is told to. Returns its exit status.
+    /// `pages` of new memory.
+    fn map(pages: usize) -> u64 {
+        let access = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
+        let (anywhere, length) = (std::ptr::null_mut(), pages * PAGE as usize);
+        // SAFETY: a new mapping where the kernel likes; it stays until the process ends.
+        let base =
+            unsafe { rustix::mm::mmap_anonymous(anywhere, length, access, rustix::mm::MapFlags::PRIVATE) };
+        base.unwrap() as u64
+    }
+
+    /// What the child does: it writes to the first half of the pages, so that these are its own, and to the
+    /// first page of memory that it maps. When it is told to, it checks all of them, and two pages of that
+    /// memory. Returns its exit status.
     ///
     /// # Safety
     /// In a child that was just forked, with the pages at `base`.
@@ -155,6 +170,9 @@ mod tests {
                 ((base + index as u64 * PAGE) as *mut u8).write_bytes(index as u8 + 100, PAGE as usize);
             };
         }
+        let new = map(NEW) as *mut u8;
+        // SAFETY: it was just mapped.
+        unsafe { new.write_bytes(77, PAGE as usize) };
         let mut byte = [0];
         if ready.write_all(b"r").is_err() || go.read_exact(&mut byte).is_err() {
             return 2;
@@ -162,7 +180,11 @@ mod tests {
         let wanted = |index: usize| if index < PAGES / 2 { index as u8 + 100 } else { index as u8 };
         // SAFETY: as above.
         let is = |index: usize| unsafe { ((base + index as u64 * PAGE) as *const u8).read_volatile() };
-        i32::from((0..PAGES).any(|index| is(index) != wanted(index)))
+        // SAFETY: as above.
+        let is_new = |index: usize| unsafe { new.add(index * PAGE as usize).read_volatile() };
+        let is_right =
+            (0..PAGES).all(|index| is(index) == wanted(index)) && [is_new(0), is_new(1)] == [77, 101];
+        i32::from(!is_right)
     }
 
     fn pipe() -> (File, File) {
@@ -199,6 +221,20 @@ mod tests {
         (taken, changed)
     }
 
+    /// What the helper's child has mapped by itself.
+    fn new_memory(helper: &Helper) -> std::ops::Range<u64> {
+        let (mut found, mut has_own) = (None, false);
+        let all = helper.mappings().unwrap().for_each_anonymous(0..u64::MAX, |mapping| {
+            has_own |= mapping.range.contains(&helper.own_memory().start);
+            if mapping.range.end - mapping.range.start == NEW as u64 * PAGE {
+                found = Some(mapping.range);
+            }
+        });
+        all.unwrap();
+        assert!(has_own, "its own memory is where it says");
+        found.unwrap()
+    }
+
     #[test]
     fn pages_of_a_child_are_taken_and_what_is_in_them_is_told() {
         const NAME: &str = "pages_of_a_child_are_taken_and_what_is_in_them_is_told";
@@ -208,13 +244,7 @@ mod tests {
             Ok(_) => return skip(NAME, "this kernel cannot move pages"),
             Err(error) => return skip(NAME, &error.to_string()),
         };
-        let access = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
-        // SAFETY: a new mapping; it stays until the test process ends.
-        let base = unsafe {
-            let length = PAGES * PAGE as usize;
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, access, rustix::mm::MapFlags::PRIVATE)
-        };
-        let base = base.unwrap() as u64;
+        let base = map(PAGES);
         userfault.take_over(base..base + PAGES as u64 * PAGE).unwrap();
         let address = |index: usize| base + index as u64 * PAGE;
         (0..PAGES)
@@ -316,16 +346,24 @@ mod tests {
         );
         assert_eq!(ask(&mut helper, &page_of_both), (taken(0), vec![(0, 7)]));
         child.copy(address(7), &page(7), true).unwrap();
+        // What the child has mapped meanwhile can be seen, and its faults be handled, from here.
+        let new = new_memory(&helper);
+        assert!(helper.page_map().unwrap().anonymous_pages().unwrap() > PAGES as u64);
+        child.take_over(new.clone()).unwrap();
+        assert_eq!(ask(&mut helper, &[(new.start, None)]), (taken(0), vec![(0, 77)]));
+        child.copy(new.start, &page(77), true).unwrap();
         go.write_all(b"g").unwrap();
-        until(|| {
-            child
-                .read_messages(1, |message| match message {
-                    Message::Fault { address: at, .. } => drop(child.copy(at, &page(101), true).unwrap()),
-                    other => panic!("{other:?}"),
-                })
-                .map(|count| (count > 0).then_some(()))
-                .unwrap()
-        });
+        for _ in 0..2 {
+            until(|| {
+                child
+                    .read_messages(1, |message| match message {
+                        Message::Fault { address: at, .. } => drop(child.copy(at, &page(101), true).unwrap()),
+                        other => panic!("{other:?}"),
+                    })
+                    .map(|count| (count > 0).then_some(()))
+                    .unwrap()
+            });
+        }
         let mut status = 0;
         // SAFETY: waits for the child made above.
         assert_eq!(unsafe { libc::waitpid(process, &raw mut status, 0) }, process);

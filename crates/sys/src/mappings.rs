@@ -1,4 +1,4 @@
-//! Which private anonymous memory this process has.
+//! Which private anonymous memory a process has.
 //!
 //! Since Linux 6.11 the kernel is asked for one mapping after the other (PROCMAP_QUERY), which takes less
 //! time than to read /proc/self/maps, and far less where little is asked for. Before, that is read, into a
@@ -12,7 +12,7 @@ use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 use std::ffi::c_void;
 use std::ops::Range;
 
-/// One mapping of this process that is private, anonymous and readable.
+/// One mapping of a process that is private, anonymous and readable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anonymous {
     /// Its addresses.
@@ -25,7 +25,7 @@ pub struct Anonymous {
     pub is_stack: bool,
 }
 
-/// An open /proc/self/maps: a program may come to a place without /proc (chroot), or to a limit on
+/// Its open /proc/thread-self/maps: a program may come to a place without /proc (chroot), or to a limit on
 /// descriptors, at any time.
 #[derive(Debug)]
 pub struct Mappings {
@@ -44,7 +44,13 @@ impl Mappings {
             .map(|fd| Self { fd })
     }
 
-    /// Passes every private anonymous readable mapping of this process that reaches into `range` to `each`,
+    /// By an open /proc/thread-self/maps, perhaps of another process: its mappings.
+    #[must_use]
+    pub fn seen_by(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    /// Passes every private anonymous readable mapping of the process that reaches into `range` to `each`,
     /// whole, in order of address. Of one that grows meanwhile the rest may follow; nothing is passed twice.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OWN: u64 = 1 << 56;
 
-/// How much anonymous memory this process has in DRAM: /proc/thread-self/statm, kept open by a thread that
+/// How much anonymous memory a process has in DRAM: /proc/thread-self/statm, kept open by a thread that
 /// stays. Of one that has ended, as the first may, the kernel says that it holds nothing.
 #[derive(Debug)]
 pub struct AnonymousPages {
@@ -40,7 +40,7 @@ impl AnonymousPages {
     }
 }
 
-/// /proc/self/pagemap and statm, kept open: a program may come to a place without /proc (chroot), or to a
+/// A process's /proc/self/pagemap and statm, kept open: a program may come to a place without /proc (chroot), or to a
 /// limit on descriptors, at any time.
 #[derive(Debug)]
 pub struct PageMap {
@@ -59,6 +59,12 @@ impl PageMap {
         Ok(Self { fd: open("/proc/thread-self/pagemap")?, anonymous })
     }
 
+    /// By an open /proc/thread-self/pagemap and statm, perhaps of another process.
+    #[must_use]
+    pub fn seen_by(page_map: OwnedFd, statm: OwnedFd) -> Self {
+        Self { fd: page_map, anonymous: AnonymousPages { statm } }
+    }
+
     /// Counts by the calling thread from now on, and no more by the first one.
     pub fn count_by_this_thread(&mut self) {
         // Without it the count is right as long as the first one lives.
@@ -67,7 +73,7 @@ impl PageMap {
         }
     }
 
-    /// Pages of anonymous memory of this process that are in DRAM, as the kernel counts them.
+    /// Pages of anonymous memory of the process that are in DRAM, as the kernel counts them.
     ///
     /// # Errors
     /// As [`AnonymousPages::count`].

@@ -20,15 +20,16 @@ int main(void) {\n\
     while (getchar() != EOF);\n\
 }\n";
 
-/// A child that has more than its parent's budget, made when memory of its parent's was under the pager. Both end
-/// with their input.
+/// A child that has more than its parent's budget, made without the C library when memory of its parent's was under
+/// the pager. Both end with their input.
 const CHILD: &str = "\
-#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+#include <signal.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
+#include <sys/syscall.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
 int main(void) {\n\
     alarm(200);\n\
     memset(malloc(40 << 20), 7, 40 << 20);\n\
     sleep(1);\n\
-    if (fork() == 0) {\n\
+    if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0) {\n\
         char *all = malloc(100 << 20);\n\
         memset(all, 7, 100 << 20);\n\
         while (getchar() != EOF);\n\

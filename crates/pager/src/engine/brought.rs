@@ -33,6 +33,11 @@ impl Brought {
         self.known.len() + self.others.len()
     }
 
+    /// Whether it may go.
+    pub(super) fn has(&self, page: u32) -> bool {
+        self.noted.has(page)
+    }
+
     /// A page has come. False when that is known.
     pub(super) fn note(&mut self, page: u32) -> bool {
         if self.noted.has(page) {

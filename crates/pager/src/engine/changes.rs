@@ -10,10 +10,11 @@
 //! What sorts this out: memory arrives only where there is none. And while a thread is between doing and
 //! telling, the kernel refuses to put pages in place or take them: once it does not, all has been told.
 
-use crate::platform::{Message, Userfault, pause};
-use crate::ranges::{overlap, without};
+use crate::platform::{Mappings, Message, Userfault, pause};
+use crate::ranges::{overlap, within, without};
 use crate::space::Space;
 use overdrive_sys::Errno;
+use overdrive_sys::mappings::Anonymous;
 use overdrive_sys::uffd::PAGE;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -128,7 +129,16 @@ pub(super) trait Followed {
     /// The memory cannot be followed any further.
     fn message(&mut self, message: Message) -> Result<(), Errno>;
 
-    /// What is in a range is gone.
+    /// What is mapped there now. None where that cannot be seen.
+    fn mappings(&self) -> Option<&Mappings>;
+
+    /// Memory is about to come under the pager.
+    fn announce(&self) {}
+
+    /// A range is registered from now on, and may hold something. False when there are no numbers left for it.
+    fn enter(&mut self, range: &Range<u64>) -> bool;
+
+    /// What is in a range is gone. Nothing of it need be known.
     fn leave(&mut self, range: &Range<u64>);
 
     /// Whoever waits in a range that is no longer there, for its page or for room for it, finds that out.
@@ -207,8 +217,14 @@ pub(super) trait Followed {
         }
         self.changes().moving.pop();
         // It left in a way that is not told.
-        self.leave(target);
+        self.forget(target);
         Ok(())
+    }
+
+    /// What is in a range is gone, whether it was entered or not.
+    fn forget(&mut self, range: &Range<u64>) {
+        self.changes().note_known(range);
+        self.leave(range);
     }
 
     fn may_be_taken(&mut self, target: &Range<u64>) -> bool {
@@ -222,7 +238,7 @@ pub(super) trait Followed {
     fn unmapped(&mut self, range: &Range<u64>) -> Result<(), Errno> {
         if !self.changes().take_echo(range) {
             let stays = self.what_stays(range)?;
-            without(range.clone(), &stays).iter().for_each(|piece| self.leave(piece));
+            without(range.clone(), &stays).iter().for_each(|piece| self.forget(piece));
         }
         Ok(())
     }
@@ -257,6 +273,63 @@ pub(super) trait Followed {
         };
         let there: Vec<_> = came.into_iter().filter(is_there).collect();
         Ok(there.into_iter().filter(|piece| !self.changes().is_coming_to(piece)).collect())
+    }
+
+    /// Puts ranges of which nothing is under the pager there, in order of address: those that came there, and
+    /// the first errno of those that did not.
+    fn adopt_gaps(&mut self, gaps: &[Range<u64>]) -> (Vec<Range<u64>>, Result<(), Errno>) {
+        let (mut registered, mut outcome) = (Vec::new(), Ok(()));
+        self.announce();
+        for gap in gaps {
+            // Else it would be registered and could not be entered.
+            if !self.is_all_told() {
+                outcome = outcome.and(Err(Errno::AGAIN));
+                break;
+            }
+            self.changes().note_all_told();
+            match self.userfault().take_over(gap.clone()) {
+                Ok(()) => registered.push(gap.clone()),
+                Err(errno) => outcome = outcome.and(Err(errno)),
+            }
+        }
+        // Registering passes over holes, and what is mapped there later is not registered: only what is there
+        // and registered may be entered. While a message waits to be read this is refused, so that memory
+        // whose move is not known yet is not taken for new. What is left out is found again.
+        let mut there = Vec::new();
+        let ends = registered.first().zip(registered.last());
+        let all = ends.map_or(0..0, |(first, last)| first.start..last.end);
+        let each = |mapping: Anonymous| there.extend(within(&mapping.range, &registered));
+        let listed = self.mappings().ok_or(Errno::NOENT).and_then(|it| it.for_each_anonymous(all, each));
+        if let Err(errno) = listed {
+            return (Vec::new(), Err(errno));
+        }
+        let mut entered = Vec::new();
+        for piece in there {
+            // Of what grew while it was listed a part may be known by now. What is entered twice would have
+            // two numbers, and its content be found under one of them only.
+            for rest in self.space().gaps(piece) {
+                match self.userfault().write_protect(rest.clone(), false) {
+                    Ok(()) => entered.extend(self.enter_registered(&rest).then_some(rest)),
+                    Err(Errno::AGAIN) => {
+                        self.changes().note_unentered(rest);
+                        outcome = outcome.and(Err(Errno::AGAIN));
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+        (entered, outcome)
+    }
+
+    /// Enters a range that is registered already. False when there are no numbers left for it.
+    fn enter_registered(&mut self, range: &Range<u64>) -> bool {
+        self.changes().note_all_told();
+        self.changes().note_known(range);
+        let is_entered = self.enter(range);
+        if !is_entered {
+            let _ = self.userfault().unregister(range.clone());
+        }
+        is_entered
     }
 
     /// Whether pages of a range that are believed in place are. None when there are no such, or nobody can

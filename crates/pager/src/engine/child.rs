@@ -6,17 +6,18 @@
 //! it; the slots are held for it even when the parent writes on. What it brings back goes again with the help
 //! of a thread of its own ([`super::helpers`]).
 
+use super::Engine;
 use super::changes::{Changes, Followed};
+use super::child_fault::Walks;
+use super::growth::Growth;
 use super::helpers::{HELPERS, Relief, SENT, Sent};
-use super::load::{READ_AGAIN, opened};
 use super::message::moved_along;
 use super::notice::TOO_MANY_CHILDREN;
-use super::{Engine, Load, Purpose};
-use crate::platform::{AsFd, Descriptor, Instant, Message, Userfault, pause};
+use crate::platform::{AsFd, Descriptor, Mappings, Message, Userfault, pause};
 use crate::slots::bunches;
 use crate::space::{BLOCK_PAGES, Space, bits_of, block_by_block};
 use crate::stats::Stat;
-use crate::table::{State, Table, mark_of};
+use crate::table::{State, Table};
 use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
 use std::collections::VecDeque;
@@ -51,7 +52,10 @@ pub(super) struct Child {
     looks: u32,
     /// Faults to look at again.
     pub(super) parked: VecDeque<u64>,
+    pub(super) walks: Walks,
     pub(super) relief: Relief,
+    /// None until it has a helper.
+    pub(super) growth: Option<Growth>,
 }
 
 impl Child {
@@ -66,11 +70,22 @@ impl Child {
         self.pages.min(self.space.bytes() / PAGE)
     }
 
+    /// Pages that are not under the pager, or that it shares, if that can be seen.
+    pub(super) fn pages_outside(&self) -> Option<u64> {
+        let pages = self.relief.page_map()?.anonymous_pages().ok()?;
+        Some(pages.saturating_sub(self.held()))
+    }
+
+    /// Whether something else than a page may stand there, such as a guard.
+    pub(super) fn may_hold_something_else(&self, address: u64) -> bool {
+        self.relief.page_map().is_none_or(|page_map| page_map.marked(address, 1) != Ok(0))
+    }
+
     /// Puts a page in place, if none is there, and wakes who waits for it.
     ///
     /// # Errors
     /// As [`Userfault::copy`].
-    fn put(&self, address: u64, content: &[u8]) -> Result<(), Errno> {
+    pub(super) fn put(&self, address: u64, content: &[u8]) -> Result<(), Errno> {
         match self.userfault.copy(address, content, true) {
             Err(Errno::EXIST) => {
                 let _ = self.userfault.wake(address, PAGE);
@@ -142,9 +157,9 @@ enum Source {
 }
 
 /// A child and who serves it.
-struct Served<'a> {
-    engine: &'a mut Engine,
-    child: &'a mut Child,
+pub(super) struct Served<'a> {
+    pub(super) engine: &'a mut Engine,
+    pub(super) child: &'a mut Child,
 }
 
 impl Followed for Served<'_> {
@@ -175,7 +190,10 @@ impl Followed for Served<'_> {
                 engine.stats.add(Stat::Faults, 1);
                 engine.child_fault(child, address);
             }
-            Message::Remove(range) => engine.child_gives_up(child, &range),
+            Message::Remove(range) => {
+                engine.child_gives_up(child, &range);
+                child.relief.note_giving_up(range);
+            }
             Message::Unmap(range) => return self.unmapped(&range),
             Message::Remap { from, to, length } => {
                 let (from, to) = (from..from + length, to..to + length);
@@ -190,6 +208,19 @@ impl Followed for Served<'_> {
 
     fn stands(&self, _: &Range<u64>) -> Option<bool> {
         None
+    }
+
+    fn mappings(&self) -> Option<&Mappings> {
+        self.child.relief.mappings()
+    }
+
+    fn enter(&mut self, range: &Range<u64>) -> bool {
+        if self.child.space.add(range.clone()).is_none() {
+            return false;
+        }
+        self.child.table.grow(self.child.space.pages_end());
+        self.child.look_at_new(range);
+        true
     }
 
     fn leave(&mut self, range: &Range<u64>) {
@@ -274,7 +305,9 @@ impl Engine {
             messages_due: true,
             looks: 0,
             parked: VecDeque::new(),
+            walks: Walks::default(),
             relief: Relief::new(sent),
+            growth: None,
         };
         self.give_staged(&mut child)?;
         self.children.push(child);
@@ -405,6 +438,7 @@ impl Engine {
             }
         }
         self.take_slots_of(child);
+        self.look_for_growth(child);
         // The helper of a busy child would be asked for other pages again and again.
         if child.has_to_look() {
             self.look_for_own(child);
@@ -418,147 +452,15 @@ impl Engine {
         Served { engine: self, child }.read_messages()
     }
 
-    fn child_fault(&mut self, child: &mut Child, address: u64) {
-        let known = child.space.page(address).filter(|&page| child.knows(page));
-        let state = known.map_or(State::Empty, |page| child.table.state(page));
-        if known.is_some_and(|page| child.relief.is_wanted_back(page)) {
-            self.helping.lending.note_back();
-        }
-        match (state, known) {
-            (State::Stored, Some(page)) => self.load_for(child, page, address),
-            (State::Compressed, Some(page)) => self.expand_for(child, page, address),
-            (State::Loading, _) => {}
-            (State::Staged, Some(page)) => match self.give_frame(child, page) {
-                Err(_) => child.parked.push_back(address),
-                Ok(()) => {
-                    child.relief.note(page);
-                    let _ = child.userfault.wake(address, PAGE);
-                }
-            },
-            (State::Lost, Some(page)) if child.relief.left.remove(&page) => {
-                self.note_loss(address, 0, -Errno::PIPE.raw_os_error());
-                child.parked.push_back(address);
-            }
-            (State::Lost, _) => match child.userfault.poison(address, PAGE) {
-                Ok(_) | Err(Errno::EXIST) => drop(child.userfault.wake(address, PAGE)),
-                Err(Errno::AGAIN) => child.parked.push_back(address),
-                Err(_) => {}
-            },
-            // Empty, grown in place, or in place but given up without a word: zeroes, unless it is there.
-            _ => match child.userfault.zero(address, PAGE) {
-                Ok(_) => {
-                    child.pages += 1;
-                    known
-                        .into_iter()
-                        .for_each(|page| child.has_zeroes(page, &mut self.slots, &mut self.pool));
-                }
-                Err(Errno::AGAIN) => child.parked.push_back(address),
-                Err(_) => drop(child.userfault.wake(address, PAGE)),
-            },
-        }
-    }
-
-    fn expand_for(&mut self, child: &mut Child, page: u32, address: u64) {
-        let Some(cell) = child.table.place(page) else { return };
-        let mut content = [0; PAGE as usize];
-        let Some(content) = self.compressed_content(&child.table, page, &mut content) else {
-            self.note_loss(address, 0, PAGE as i32);
-            self.pool.release_hold(cell);
-            child.table.set(page, State::Lost, None);
-            return child.parked.push_back(address);
-        };
-        match child.put(address, content) {
-            Ok(()) => {
-                self.stats.add(Stat::Expands, 1);
-                child.table.set(page, State::Unpacked, Some(cell));
-                child.keep_or_let_go(page, &mut self.slots, &mut self.pool);
-                child.pages += 1;
-            }
-            Err(Errno::AGAIN) => child.parked.push_back(address),
-            Err(_) => drop(child.userfault.wake(address, PAGE)),
-        }
-    }
-
-    fn load_for(&mut self, child: &mut Child, page: u32, address: u64) {
-        let slot = child.table.slot(page);
-        let landing = self.take_landing(1, true);
-        let started =
-            landing.filter(|&landing| self.io.read(landing, u64::from(slot) * PAGE, PAGE as u32).is_ok());
-        let Some(landing) = started else {
-            landing.into_iter().for_each(|landing| self.free_landing.put(landing));
-            child.parked.push_back(address);
-            return;
-        };
-        child.table.set(page, State::Loading, Some(landing));
-        self.stats.add(Stat::Loads, 1);
-        self.loads[landing as usize] = Some(Load {
-            pages: page..page + 1,
-            wanted: true,
-            asked: true,
-            purpose: Purpose::Demand,
-            landed: false,
-            tries: 0,
-            child: Some(child.number),
-            started: Instant::now(),
-        });
-    }
-
-    /// A read for a child is over.
-    pub(super) fn child_landed(&mut self, landing: u32, result: i32) {
-        let Some(load) = self.loads[landing as usize].take() else { return };
-        self.free_landing.put(landing);
-        let page = load.pages.start;
-        let Some(child) = self.children.iter_mut().find(|child| Some(child.number) == load.child) else {
-            return;
-        };
-        if child.table.state(page) != State::Loading || child.table.place(page) != Some(landing) {
-            return;
-        }
-        let Some(address) = child.space.address(page) else { return };
-        let content = opened(&mut self.io, self.seal.as_ref(), &self.slots, landing, 0);
-        if result != PAGE as i32 || mark_of(content, self.seed) != child.table.mark(page) {
-            self.stats.add(Stat::StoreErrors, 1);
-            let offset = u64::from(child.table.slot(page)) * PAGE;
-            if load.tries < READ_AGAIN && self.io.read(landing, offset, PAGE as u32).is_ok() {
-                // The slot put back last is the next.
-                self.free_landing.take(1, true);
-                self.loads[landing as usize] = Some(Load { tries: load.tries + 1, ..load });
-                return;
-            }
-            // Its hold ends here: a child of its own has none on a page that is lost.
-            let slot = child.table.set_slot(page, 0);
-            self.slots.release_hold(slot);
-            child.table.set(page, State::Lost, None);
-            child.parked.push_back(address);
-            self.note_loss(address, slot, result);
-            return;
-        }
-        match child.put(address, content) {
-            Ok(()) => {
-                child.table.set(page, State::Resident, None);
-                child.keep_or_let_go(page, &mut self.slots, &mut self.pool);
-                child.pages += 1;
-            }
-            Err(errno) => {
-                child.table.set(page, State::Stored, None);
-                if errno == Errno::AGAIN {
-                    child.parked.push_back(address);
-                } else {
-                    // Whoever waits tries again, or finds its memory gone.
-                    let _ = child.userfault.wake(address, PAGE);
-                }
-            }
-        }
-        self.note_service(load.started);
-    }
-
     fn child_gives_up(&mut self, child: &mut Child, range: &Range<u64>) {
         let end = child.table.len();
         let known = |pages: Range<u32>| pages.start..pages.end.min(end);
         for (block, pages) in child.space.pages_in(range).into_iter().map(known).flat_map(block_by_block) {
             let used = pages & child.table.used_in(block);
-            let pages = bits_of(used).map(|bit| block * BLOCK_PAGES + bit);
-            let loading: Vec<_> = pages.filter(|&page| child.table.state(page) == State::Loading).collect();
+            let pages = || bits_of(used).map(|bit| block * BLOCK_PAGES + bit);
+            let loading: Vec<_> = pages().filter(|&page| child.table.state(page) == State::Loading).collect();
+            let counted = pages().filter(|&page| child.is_brought(page)).count();
+            child.pages = child.pages.saturating_sub(counted as u64);
             self.let_go(&mut child.table, block, used);
             for address in loading.into_iter().filter_map(|page| child.space.address(page)) {
                 let _ = child.userfault.wake(address, PAGE);

@@ -18,10 +18,12 @@ use super::Engine;
 use super::brought::Brought;
 use super::child::Child;
 use super::fault::ZEROES;
+use super::growth::Growth;
 use super::lend::Lending;
+use super::message::GIVING_UP;
 use super::write::write_copies;
 use crate::numbers::Numbers;
-use crate::platform::{AsFd, Callers, Door, Helper, Instant, Userfault};
+use crate::platform::{AsFd, Callers, Door, Helper, Instant, Mappings, PageMap, Userfault};
 use crate::pool::Pool;
 use crate::slots::{EMPTY_LEAST, SEGMENT_SLOTS, Slot, Slots};
 use crate::space::BLOCK_PAGES;
@@ -34,14 +36,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Children need helpers when so many pages are away, or as many as this part of the budget. Before that a
-/// helper is not worth the time it takes to start one.
-const NEEDED_FROM: u64 = 16_384;
-const NEEDED_PART: u64 = 4;
 /// Of what was brought back and may go, children together keep this part of the budget, but each so many
 /// pages: what a thread waited for must stay until it has seen it.
 pub(super) const SHARE: u64 = 16;
-const KEPT: u64 = if cfg!(test) { 1 } else { 256 };
+pub(super) const KEPT: u64 = if cfg!(test) { 1 } else { 256 };
+/// With so many pages more it waits until some have gone.
+const MORE: u64 = if cfg!(test) { 1 } else { 2 * AT_ONCE as u64 };
 /// How often a helper looks for pages that its child has to itself: less and less when it finds none.
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
 const LOOKS_AT_LEAST: Duration = Duration::from_secs(1);
@@ -70,10 +70,12 @@ pub(super) const SENT: u32 = 1 << 31;
 /// Those who call, and where they were told to.
 #[derive(Debug)]
 pub(super) struct Reception {
-    door: &'static Door,
     callers: Callers,
     pub(super) due: bool,
 }
+
+/// Stretches of memory that a child was told to go on with giving up, at most. More are taken for one.
+const GIVEN_MOST: usize = 64;
 
 /// What the engine has to do with helpers of all children.
 #[derive(Debug, Default)]
@@ -100,6 +102,9 @@ pub(super) struct Relief {
     /// Stretches of pages that it looks at.
     looking: Vec<Range<u32>>,
     search: Search,
+    /// Memory that the child was told to go on with giving up, and until when it may do so: what stands there
+    /// is nobody's.
+    given: Vec<(Range<u64>, Instant)>,
     /// Pages that were brought for the child, and may go.
     brought: Brought,
 }
@@ -108,7 +113,7 @@ pub(super) struct Relief {
 #[derive(Debug, Default)]
 struct Search {
     /// What comes first, as there is something to be found.
-    first: VecDeque<Range<u32>>,
+    first: VecDeque<First>,
     /// The block that comes next.
     next: u32,
     /// When it was looked last, and how long that is to be ago.
@@ -119,7 +124,32 @@ struct Search {
     found: bool,
 }
 
+/// Pages that are looked at first.
+#[derive(Debug)]
+struct First {
+    pages: Range<u32>,
+    /// What is shared is copied. Else nothing is known of what stands there.
+    copied: bool,
+}
+
 impl Search {
+    /// Pages of a block that are to be looked at first.
+    fn next_first(&mut self) -> Option<First> {
+        let First { pages, copied } = self.first.front_mut()?;
+        let end = pages.end.min((pages.start / BLOCK_PAGES + 1) * BLOCK_PAGES);
+        let next = First { pages: pages.start..end, copied: *copied };
+        pages.start = end;
+        if pages.start == pages.end {
+            self.first.pop_front();
+        }
+        Some(next)
+    }
+
+    fn look_first(&mut self, pages: Range<u32>, copied: bool) {
+        self.first.push_back(First { pages, copied });
+        self.every = self.every.min(LOOKS_EVERY);
+    }
+
     /// The next of so many blocks.
     fn pass_on(&mut self, blocks: u32) -> u32 {
         if self.next >= blocks {
@@ -167,6 +197,32 @@ impl Relief {
         }
     }
 
+    /// What the child maps, and which pages are there. None without a helper.
+    pub(super) fn mappings(&self) -> Option<&Mappings> {
+        self.helper.as_ref()?.mappings()
+    }
+
+    pub(super) fn page_map(&self) -> Option<&PageMap> {
+        self.helper.as_ref()?.page_map()
+    }
+
+    /// The child was told to go on with giving up memory, and will have done it some time later.
+    pub(super) fn note_giving_up(&mut self, range: Range<u64>) {
+        let until = Instant::now() + GIVING_UP;
+        let is_more = self.given.len() >= GIVEN_MOST;
+        match self.given.last_mut() {
+            Some((last, last_until)) if is_more || last.end == range.start || range.end == last.start => {
+                *last = last.start.min(range.start)..last.end.max(range.end);
+                *last_until = until;
+            }
+            _ => self.given.push((range, until)),
+        }
+    }
+
+    fn is_given_up(&self, address: u64) -> bool {
+        self.given.iter().any(|(range, _)| range.contains(&address))
+    }
+
     /// Its helper does not look for pages that it has to itself.
     #[cfg(test)]
     pub(super) fn never_look(&mut self) {
@@ -176,10 +232,12 @@ impl Relief {
     /// The state in a word, but for the helper's own.
     #[cfg(test)]
     pub(super) fn digest(&self) -> String {
-        let Self { helper, asked, due, sent, settled, left, looking, search, brought } = self;
+        let Self { helper, asked, due, sent, settled, left, looking, search, given, brought } = self;
         let search = (&search.first, search.next, search.every, &search.seen, search.found);
         let sent = (sent, settled, left);
-        format!("{:?}", (helper.is_some(), asked, due, sent, looking, search, brought))
+        let now = Instant::now();
+        let given: Vec<_> = given.iter().map(|(range, until)| (range, until.duration_since(now))).collect();
+        format!("{:?}", (helper.is_some(), asked, due, sent, looking, search, given, brought))
     }
 }
 
@@ -225,6 +283,9 @@ impl Child {
     fn note_own(&mut self, own: &[u64]) {
         for (pages, own) in std::mem::take(&mut self.relief.looking).into_iter().zip(own) {
             for page in pages.clone().zip(0..).filter(|(_, bit)| own >> bit & 1 == 1).map(|(page, _)| page) {
+                if self.is_new(page) {
+                    self.table.set(page, State::Resident, None);
+                }
                 if self.knows(page) && self.table.state(page) == State::Resident && self.relief.note(page) {
                     self.relief.search.seen.note(page);
                     self.pages += 1;
@@ -233,12 +294,36 @@ impl Child {
         }
     }
 
+    /// Whether a page that stands is one of which nothing is known.
+    fn is_new(&self, page: u32) -> bool {
+        let is_new = self.knows(page) && self.table.state(page) == State::Empty;
+        is_new && self.space.address(page).is_some_and(|address| !self.relief.is_given_up(address))
+    }
+
+    /// Whether it is in place and counted.
+    pub(super) fn is_brought(&self, page: u32) -> bool {
+        matches!(self.table.state(page), State::Resident | State::Unpacked) && self.relief.brought.has(page)
+    }
+
     /// The parent makes so many pages at this address its own.
     pub(super) fn look_first(&mut self, address: u64, count: u32) {
         let known = self.space.page(address).filter(|&page| self.knows(page));
-        let search = &mut self.relief.search;
-        search.first.extend(known.map(|page| page..page + count));
-        search.every = search.every.min(LOOKS_EVERY);
+        known.into_iter().for_each(|page| self.relief.search.look_first(page..page + count, true));
+    }
+
+    /// Nothing is known of what stands in a range.
+    pub(super) fn look_at_new(&mut self, range: &Range<u64>) {
+        let pieces = self.space.pages_in(range);
+        pieces.into_iter().for_each(|pages| self.relief.search.look_first(pages, false));
+    }
+
+    /// What it was told to give up it has given up by now, and what stands there may be in use again.
+    fn note_given_up(&mut self) {
+        let now = Instant::now();
+        let given = std::mem::take(&mut self.relief.given);
+        let (still, over) = given.into_iter().partition(|&(_, until)| now < until);
+        self.relief.given = still;
+        over.iter().for_each(|(range, _)| self.look_at_new(range));
     }
 
     /// Whether the parent made pages its own, so that the child may have them to itself.
@@ -254,14 +339,15 @@ impl Child {
             if found.len() == AT_ONCE {
                 break;
             }
-            let first = search.first.pop_front();
-            let copied = first.is_some();
-            let pages = first.unwrap_or_else(|| {
-                let block = search.pass_on(blocks);
-                block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES
-            });
+            let (pages, copied, is_new) = match search.next_first() {
+                Some(First { pages, copied }) => (pages, copied, !copied),
+                None => {
+                    let block = search.pass_on(blocks);
+                    (block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES, false, false)
+                }
+            };
             let block = pages.start / BLOCK_PAGES;
-            if self.table.used_in(block) & !self.table.stored_in(block) != 0 {
+            if is_new || self.table.used_in(block) & !self.table.stored_in(block) != 0 {
                 let stretch = self.space.next_stretch(pages, BLOCK_PAGES);
                 found.extend(
                     stretch.map(|(address, pages)| {
@@ -291,15 +377,8 @@ impl Engine {
     pub fn receive_at(&mut self, door: &'static Door) {
         // Where there are no sockets there are no helpers.
         if let Ok(callers) = Callers::at(door, self.seed) {
-            self.helping.reception = Some(Reception { door, callers, due: false });
-        }
-    }
-
-    /// Says whether children that are made from now on need helpers.
-    pub(super) fn want_helpers(&self) {
-        if let Some(reception) = &self.helping.reception {
-            let away = self.slots.taken() + self.pool.live();
-            reception.door.want(away >= NEEDED_FROM.min(self.limits.budget / NEEDED_PART));
+            door.want(true);
+            self.helping.reception = Some(Reception { callers, due: false });
         }
     }
 
@@ -312,6 +391,7 @@ impl Engine {
             let alone: Vec<(u32, &Userfault)> = alone.map(|child| (child.number, &child.userfault)).collect();
             for (number, helper) in reception.callers.bring(&alone) {
                 if let Some(child) = self.children.iter_mut().find(|child| child.number == number) {
+                    child.growth = Growth::of(&helper);
                     child.relief.helper = Some(helper);
                 }
             }
@@ -335,11 +415,16 @@ impl Engine {
                 && self.can_write_for_children()
     }
 
-    /// Whether a child keeps more of what may go than it should, beside others.
-    fn keeps_too_much(&self, child: &Child) -> bool {
+    /// Whether a child keeps so many more of what may go than it should, beside others.
+    fn keeps_too_much(&self, child: &Child, more: u64) -> bool {
         let others: u64 = self.children.iter().map(Child::can_give).sum();
         let (all, share) = (others + child.can_give(), self.share_of_children());
-        all > share && child.can_give() > KEPT.max(share / (self.children.len() as u64 + 1))
+        all > share + more && child.can_give() > KEPT.max(share / (self.children.len() as u64 + 1)) + more
+    }
+
+    /// Whether a child gets no more pages until some have gone, as they can.
+    pub(super) fn has_child_to_wait(&mut self, child: &Child) -> bool {
+        child.relief.helper.is_some() && self.keeps_too_much(child, MORE) && self.can_write_for_children()
     }
 
     /// Takes note of what a child's helper has done. False while it is at it.
@@ -489,7 +574,7 @@ impl Engine {
 
     /// It is gone, mostly as its child is about to be. What it was asked for it may have taken.
     fn note_left(&mut self, child: &mut Child) {
-        child.relief.helper = None;
+        (child.relief.helper, child.growth) = (None, None);
         child.relief.looking = Vec::new();
         (child.relief.sent, child.relief.settled) = (Vec::new(), 0);
         for page in std::mem::take(&mut child.relief.asked) {
@@ -503,7 +588,7 @@ impl Engine {
     /// share.
     pub(super) fn relieve(&mut self, child: &mut Child) {
         let is_free = child.relief.sent.is_empty() && child.relief.looking.is_empty();
-        if !is_free || !self.keeps_too_much(child) {
+        if !is_free || !self.keeps_too_much(child, 0) {
             return;
         }
         let (can_write, mut pages) = (self.can_write_for_children(), Vec::new());
@@ -569,6 +654,7 @@ impl Engine {
             return;
         }
         search.looked = Some(Instant::now());
+        child.note_given_up();
         let (stretches, pages): (Vec<_>, Vec<_>) = child.next_to_look_at().into_iter().unzip();
         if !stretches.is_empty() && self.tell_helper(child, |helper| helper.look(&stretches)) {
             child.relief.looking = pages;

@@ -2,13 +2,11 @@
 
 use super::changes::{Changes, Followed};
 use super::{Engine, TICK};
-use crate::platform::{Instant, Message, Userfault};
-use crate::ranges::within;
+use crate::platform::{Instant, Mappings, Message, Userfault};
 use crate::space::{BLOCK_PAGES, Space, bits_of, block_by_block, pages_where};
 use crate::stats::Stat;
 use crate::table::State;
 use overdrive_sys::Errno;
-use overdrive_sys::mappings::Anonymous;
 use overdrive_sys::uffd::PAGE;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -18,7 +16,7 @@ use std::time::Duration;
 /// How long a thread may take from being told that it may go on with MADV_DONTNEED to having done it.
 /// Until its pages were seen gone nothing in a block is evicted that long, lest content come back that the
 /// program has given up. Pages that stay (MADV_FREE) are looked at ever more rarely.
-const GIVING_UP: Duration = Duration::from_secs(2);
+pub(super) const GIVING_UP: Duration = Duration::from_secs(2);
 /// What is gone by then is noticed this early.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
@@ -78,8 +76,23 @@ impl Followed for Engine {
         (resident > 0).then_some(standing > 0)
     }
 
+    fn mappings(&self) -> Option<&Mappings> {
+        Some(&self.mappings)
+    }
+
+    fn announce(&self) {
+        self.taken_over.iter().for_each(|told| told.store(true, Ordering::Relaxed));
+    }
+
+    fn enter(&mut self, range: &Range<u64>) -> bool {
+        let Some(region) = self.space.add(range.clone()) else { return false };
+        self.note_numbers();
+        self.note_present(range, region.first);
+        self.stats.set(Stat::ManagedBytes, self.space.bytes());
+        true
+    }
+
     fn leave(&mut self, range: &Range<u64>) {
-        self.changes.note_known(range);
         if self.space.has_any(range) {
             self.space.remove(range).into_iter().for_each(|pages| self.forget_all(pages));
             self.stats.set(Stat::ManagedBytes, self.space.bytes());
@@ -97,66 +110,6 @@ impl Engine {
     pub fn adopt(&mut self, range: Range<u64>) -> Result<(), Errno> {
         let gaps = self.space.gaps(range);
         self.adopt_gaps(&gaps).1
-    }
-
-    /// Puts ranges of which nothing is under the pager there, in order of address: those that came there, and
-    /// the first errno of those that did not.
-    pub(super) fn adopt_gaps(&mut self, gaps: &[Range<u64>]) -> (Vec<Range<u64>>, Result<(), Errno>) {
-        let (mut registered, mut outcome) = (Vec::new(), Ok(()));
-        self.taken_over.iter().for_each(|told| told.store(true, Ordering::Relaxed));
-        for gap in gaps {
-            // Else it would be registered and could not be entered.
-            if !self.is_all_told() {
-                outcome = outcome.and(Err(Errno::AGAIN));
-                break;
-            }
-            self.changes.note_all_told();
-            match self.userfault.take_over(gap.clone()) {
-                Ok(()) => registered.push(gap.clone()),
-                Err(errno) => outcome = outcome.and(Err(errno)),
-            }
-        }
-        // Registering passes over holes, and what is mapped there later is not registered: only what is there
-        // and registered may be entered. While a message waits to be read this is refused, so that memory
-        // whose move is not known yet is not taken for new. What is left out is found again.
-        let mut there = Vec::new();
-        let ends = registered.first().zip(registered.last());
-        let all = ends.map_or(0..0, |(first, last)| first.start..last.end);
-        let each = |mapping: Anonymous| there.extend(within(&mapping.range, &registered));
-        if let Err(errno) = self.mappings.for_each_anonymous(all, each) {
-            return (Vec::new(), Err(errno));
-        }
-        let mut entered = Vec::new();
-        for piece in there {
-            // Of what grew while it was listed a part may be known by now. What is entered twice would have
-            // two numbers, and its content be found under one of them only.
-            for rest in self.space.gaps(piece) {
-                match self.userfault.write_protect(rest.clone(), false) {
-                    Ok(()) if self.enter(&rest) => entered.push(rest),
-                    Err(Errno::AGAIN) => {
-                        self.changes.note_unentered(rest);
-                        outcome = outcome.and(Err(Errno::AGAIN));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        (entered, outcome)
-    }
-
-    /// Notes which pages of a range that is registered already are there. False when there are no numbers
-    /// left for it.
-    fn enter(&mut self, range: &Range<u64>) -> bool {
-        self.changes.note_all_told();
-        self.changes.note_known(range);
-        let Some(region) = self.space.add(range.clone()) else {
-            let _ = self.userfault.unregister(range.clone());
-            return false;
-        };
-        self.note_numbers();
-        self.note_present(range, region.first);
-        self.stats.set(Stat::ManagedBytes, self.space.bytes());
-        true
     }
 
     /// There is an entry for each number in use.

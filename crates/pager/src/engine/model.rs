@@ -205,6 +205,7 @@ fn every_order_with_children_that_have_helpers() {
     explore("moved", Scope { remap: true, ..scope }, 4_000);
     explore("a child's child", Scope { children: 2, ..scope }, 4_000);
     explore("a full store", Scope { tight: true, ..scope }, 4_000);
+    explore("new memory", Scope { unmap: true, ..scope }, 4_000);
 }
 
 /// A child of a process with three pages on the store, which has brought all of them back.
@@ -476,7 +477,7 @@ fn what_moves_to_where_memory_grew_unseen_stays_when_that_is_told_to_be_gone() {
     kernel(|kernel| kernel.memories[0].mapped.insert(grown, true));
     world.programs[0].wants.insert(grown, world::Want::Exactly(0));
     let steps = [
-        Step::Unmap(0, grown),
+        Step::Unmap(0, 0, grown),
         Step::Remap(0, 1, other, grown),
         Step::Tell(0, 1),
         Step::Turn,

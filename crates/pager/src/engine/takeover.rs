@@ -4,6 +4,7 @@
 //! budget on, all its private anonymous memory is looked for again and again, by whatever call it was made.
 //! What the engine itself lives in is left out.
 
+use super::changes::Followed;
 use super::{Engine, EngineError, Limits, Notice, TICK, is_much_beside, notice};
 use crate::platform::{Instant, largest_child, shared_memory_pages};
 use crate::ranges::without;
@@ -15,7 +16,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// Smaller pieces of memory stay with the kernel: they would cost more in mappings than they hold.
-const SMALLEST_BYTES: u64 = 256 << 10;
+const SMALLEST_BYTES: u64 = if cfg!(test) { PAGE } else { 256 << 10 };
 /// Growth of the process that is worth a look at its mappings at once.
 const GROWTH_PAGES: u64 = 64;
 /// Memory that is new is nobody's until it is found, and what makes room for it must be written first. So
@@ -56,19 +57,79 @@ struct Above {
     unmanaged: u64,
 }
 
-/// What is known about the process around the engine.
+/// Looking for memory that is not under the pager yet.
 #[derive(Debug)]
-pub(super) struct Takeover {
+pub(super) struct Scan {
+    /// What never comes there.
     exclude: Vec<Range<u64>>,
-    budget_pages: u64,
-    began: bool,
     /// There may be what is not taken over yet.
     again: bool,
     /// Where what it took over begins and ends.
     edges: BTreeSet<u64>,
-    looked: Instant,
     scanned: Instant,
     reading_took: Duration,
+}
+
+impl Scan {
+    pub(super) fn new(exclude: Vec<Range<u64>>) -> Self {
+        let (edges, reading_took) = (BTreeSet::new(), Duration::ZERO);
+        Self { exclude, again: true, edges, scanned: Instant::now(), reading_took }
+    }
+
+    #[cfg(test)]
+    pub(super) fn digest(&self, since: impl Fn(Instant) -> Duration) -> String {
+        format!("{:?}", (self.again, &self.edges, since(self.scanned)))
+    }
+
+    /// Whether it is time, when so many pages came since the last look that are not under the pager.
+    pub(super) fn is_due(&mut self, grown: u64) -> bool {
+        let is_time = self.scanned.elapsed() >= PERIOD.max(self.reading_took * LONG_REST);
+        self.again |= grown > GROWTH_PAGES || is_time;
+        self.again && self.scanned.elapsed() >= self.reading_took * REST
+    }
+
+    /// Takes over what is not yet.
+    pub(super) fn run(&mut self, memory: &mut impl Followed) {
+        let (mut found, began) = (Vec::new(), Instant::now());
+        if let Some(mappings) = memory.mappings() {
+            // Unreadable maps: nothing new is taken over this time.
+            let _ = mappings.for_each_anonymous(0..u64::MAX, |mapping| {
+                if mapping.writable && !mapping.is_stack {
+                    found.extend(without(mapping.range, &self.exclude));
+                }
+            });
+        }
+        let read = Instant::now();
+        self.reading_took = read.duration_since(began);
+        let believed = self.reading_took.max(BELIEVED);
+        let gaps: Vec<_> = found.into_iter().flat_map(|piece| memory.space().gaps(piece)).collect();
+        // The rest of a mapping that was growing has to be of one kind with it, however small it is.
+        let edges = std::mem::take(&mut self.edges);
+        let is_rest = |gap: &Range<u64>| edges.contains(&gap.start) || edges.contains(&gap.end);
+        let gaps: Vec<_> =
+            gaps.into_iter().filter(|gap| gap.end - gap.start >= SMALLEST_BYTES || is_rest(gap)).collect();
+        let mut is_old = false;
+        for some in gaps.chunks(GAPS_AT_ONCE) {
+            is_old = read.elapsed() > believed;
+            if is_old {
+                break;
+            }
+            // What the kernel refuses (somebody else handles its faults) stays as it is.
+            let (taken, _) = memory.adopt_gaps(some);
+            self.edges.extend(taken.into_iter().flat_map(|range| [range.start, range.end]));
+        }
+        self.again = is_old || !self.edges.is_empty();
+        self.scanned = Instant::now();
+    }
+}
+
+/// What is known about the process around the engine.
+#[derive(Debug)]
+pub(super) struct Takeover {
+    scan: Scan,
+    budget_pages: u64,
+    began: bool,
+    looked: Instant,
     /// Pages outside the pager at the end of the last look.
     unmanaged_then: u64,
     /// Pages kept free for growth that no fault tells of.
@@ -88,14 +149,10 @@ impl Engine {
         let own = own.into_iter().chain(self.io.extents()).chain(self.seal.as_ref().map(Seal::extent));
         let now = Instant::now();
         self.takeover = Some(Takeover {
-            exclude: exclude.iter().cloned().chain(own).collect(),
+            scan: Scan::new(exclude.iter().cloned().chain(own).collect()),
             budget_pages: self.limits.budget,
             began: false,
-            again: false,
-            edges: BTreeSet::new(),
             looked: now,
-            scanned: now,
-            reading_took: Duration::ZERO,
             unmanaged_then: 0,
             ahead: 0,
             above: None,
@@ -151,15 +208,12 @@ impl Engine {
         if !takeover.began && anonymous < takeover.budget_pages / 2 {
             return;
         }
-        let is_time = takeover.scanned.elapsed() >= PERIOD.max(takeover.reading_took * LONG_REST);
-        takeover.again |= grown > GROWTH_PAGES || is_time || !takeover.began;
-        if takeover.again && takeover.scanned.elapsed() >= takeover.reading_took * REST {
-            takeover.began = true;
-            takeover.again = self.scan(takeover);
+        takeover.began = true;
+        if takeover.scan.is_due(grown) {
+            takeover.scan.run(self);
             let anonymous = self.page_map.anonymous_pages().unwrap_or(anonymous);
             unmanaged = anonymous.saturating_sub(self.held());
             takeover.unmanaged_then = unmanaged;
-            takeover.scanned = Instant::now();
         }
         self.helping.lending.note_own(grown);
         let others = unmanaged + takeover.ahead + self.helping.lending.lent;
@@ -216,34 +270,5 @@ impl Engine {
         if is_much_beside(pages, budget_pages) {
             self.notices.tell_once(&Notice::SharedAbove { bytes: pages * PAGE });
         }
-    }
-
-    /// Takes over what is not yet. True when there may be more.
-    fn scan(&mut self, takeover: &mut Takeover) -> bool {
-        let (mut found, began) = (Vec::new(), Instant::now());
-        // Unreadable maps: nothing new is taken over this time.
-        let _ = self.mappings.for_each_anonymous(0..u64::MAX, |mapping| {
-            if mapping.writable && !mapping.is_stack {
-                found.extend(without(mapping.range, &takeover.exclude));
-            }
-        });
-        let read = Instant::now();
-        takeover.reading_took = read.duration_since(began);
-        let believed = takeover.reading_took.max(BELIEVED);
-        let gaps: Vec<_> = found.into_iter().flat_map(|piece| self.space.gaps(piece)).collect();
-        // The rest of a mapping that was growing has to be of one kind with it, however small it is.
-        let edges = std::mem::take(&mut takeover.edges);
-        let is_rest = |gap: &Range<u64>| edges.contains(&gap.start) || edges.contains(&gap.end);
-        let gaps: Vec<_> =
-            gaps.into_iter().filter(|gap| gap.end - gap.start >= SMALLEST_BYTES || is_rest(gap)).collect();
-        for some in gaps.chunks(GAPS_AT_ONCE) {
-            if read.elapsed() > believed {
-                return true;
-            }
-            // What the kernel refuses (somebody else handles its faults) stays as it is.
-            let (taken, _) = self.adopt_gaps(some);
-            takeover.edges.extend(taken.into_iter().flat_map(|range| [range.start, range.end]));
-        }
-        !takeover.edges.is_empty()
     }
 }

@@ -1,21 +1,24 @@
 //! The side of who serves the children: those who call at the door, and what they are asked.
 
 use super::{
-    AT_ONCE, CONTENT, DONE, Door, HELLO, LATER, LOOK, SEEN, Stretch, TAKE, VERDICT, YES, address_of,
-    bytes_of, socket, word,
+    AT_ONCE, CONTENT, DONE, Door, HELLO, LATER, LOOK, OWN_BYTES, SEEN, Stretch, TAKE, VERDICT, YES,
+    address_of, bytes_of, socket, word,
 };
 use crate::Errno;
+use crate::mappings::Mappings;
+use crate::page_map::PageMap;
 use crate::secret::fill_with_random;
 use crate::uffd::Userfault;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, accept_with, bind, listen,
-    recv, send, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, accept_with, bind, listen, recv, recvmsg, send, sendmsg,
 };
 use rustix::process::geteuid;
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -34,10 +37,19 @@ pub struct Callers {
 struct Caller {
     socket: OwnedFd,
     came: Instant,
-    is_known: bool,
+    /// What it has said of itself.
+    hello: Option<Hello>,
     /// Children that it does not belong to, and the one that it has yet to say something about.
     others: Vec<u32>,
     asked: Option<u32>,
+}
+
+/// What a helper says of itself.
+#[derive(Debug)]
+struct Hello {
+    /// The memory that it needs itself.
+    own: Range<u64>,
+    view: Option<(Mappings, PageMap)>,
 }
 
 /// A bit for each, the first is the lowest.
@@ -83,14 +95,17 @@ impl Callers {
             let same_user = socket_peercred(&socket).is_ok_and(|peer| peer.uid == geteuid());
             if same_user && rustix::io::ioctl_fionbio(&socket, true).is_ok() {
                 let came = Instant::now();
-                self.waiting.push(Caller { socket, came, is_known: false, others: Vec::new(), asked: None });
+                self.waiting.push(Caller { socket, came, hello: None, others: Vec::new(), asked: None });
             }
         }
         let mut found = Vec::new();
         for mut caller in std::mem::take(&mut self.waiting) {
             match caller.go_on(self.secret, children) {
                 Stage::Waits => self.waiting.push(caller),
-                Stage::Belongs(child) => found.push((child, Helper { socket: caller.socket })),
+                Stage::Belongs(child) => {
+                    let Caller { socket, hello, .. } = caller;
+                    found.extend(hello.map(|hello| (child, Helper { socket, hello })));
+                }
                 Stage::Leaves => {}
             }
         }
@@ -107,13 +122,20 @@ impl AsFd for Callers {
 impl Caller {
     fn go_on(&mut self, secret: u64, children: &[(u32, &Userfault)]) -> Stage {
         let mut bytes = [0; HELLO];
-        let read = match recv(&self.socket, &mut bytes, RecvFlags::empty()) {
-            Ok((read, _)) => Some(read),
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let read = match recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
+            Ok(received) => Some(received.bytes),
             Err(Errno::AGAIN) => None,
             Err(_) => return Stage::Leaves,
         };
         match (read, self.asked) {
-            (Some(HELLO), None) if !self.is_known && word(&bytes, 0) == secret => self.is_known = true,
+            (Some(HELLO), None) if self.hello.is_none() && word(&bytes, 0) == secret => {
+                let start = word(&bytes, 1);
+                let own = start..start.saturating_add(OWN_BYTES as u64);
+                self.hello = Some(Hello { own, view: view_by(&mut ancillary) });
+            }
             (Some(VERDICT), Some(child)) if word(&bytes, 0) == YES => return Stage::Belongs(child),
             (Some(VERDICT), Some(child)) => {
                 self.others.extend((word(&bytes, 0) != LATER).then_some(child));
@@ -125,7 +147,7 @@ impl Caller {
         if self.came.elapsed() > STRANGER {
             return Stage::Leaves;
         }
-        if self.is_known && self.asked.is_none() {
+        if self.hello.is_some() && self.asked.is_none() {
             let next = children.iter().find(|(child, _)| !self.others.contains(child));
             if let Some((child, userfault)) = next {
                 if offer(&self.socket, userfault.as_fd()).is_err() {
@@ -136,6 +158,16 @@ impl Caller {
         }
         Stage::Waits
     }
+}
+
+/// What a memory maps and holds, if all that shows it came along.
+fn view_by(ancillary: &mut RecvAncillaryBuffer<'_>) -> Option<(Mappings, PageMap)> {
+    let came = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    let mut came = came.flatten();
+    Some((Mappings::seen_by(came.next()?), PageMap::seen_by(came.next()?, came.next()?)))
 }
 
 fn offer(socket: &OwnedFd, userfault: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -150,6 +182,7 @@ fn offer(socket: &OwnedFd, userfault: BorrowedFd<'_>) -> Result<(), Errno> {
 #[derive(Debug)]
 pub struct Helper {
     socket: OwnedFd,
+    hello: Hello,
 }
 
 /// What a helper has done, a bit for each page that it was asked for, in that order.
@@ -173,6 +206,24 @@ pub enum Answer {
 }
 
 impl Helper {
+    /// The memory that it needs itself: its faults must be nobody's but the kernel's.
+    #[must_use]
+    pub fn own_memory(&self) -> Range<u64> {
+        self.hello.own.clone()
+    }
+
+    /// What the child maps. None where it could not let that be seen.
+    #[must_use]
+    pub fn mappings(&self) -> Option<&Mappings> {
+        self.hello.view.as_ref().map(|(mappings, _)| mappings)
+    }
+
+    /// Which pages of it are there, those that it shares among them. None as above.
+    #[must_use]
+    pub fn page_map(&self) -> Option<&PageMap> {
+        self.hello.view.as_ref().map(|(_, page_map)| page_map)
+    }
+
     /// Asks it to take pages out of place, at most [`AT_ONCE`]: addresses, and the marks of what is elsewhere
     /// of each. It is asked one thing at a time, and nothing that the child tells may be read meanwhile.
     ///

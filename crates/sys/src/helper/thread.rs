@@ -10,9 +10,11 @@ use crate::uffd::{PAGE, make_own, move_whole_pages, register_frames, unregister_
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, connect, recv, recvmsg, send,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, connect, recv, recvmsg, send, sendmsg,
 };
-use std::io::IoSliceMut;
+use std::ffi::CStr;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,7 +23,8 @@ use std::time::Duration;
 const FRAMES: usize = AT_ONCE * PAGE as usize;
 const HOLE: usize = PAGE as usize;
 const STACK: usize = 64 << 10;
-const ALL: usize = FRAMES + HOLE + STACK;
+/// All memory of its own.
+pub(super) const OWN_BYTES: usize = FRAMES + HOLE + STACK;
 /// How often a page is tried again that could not be moved at the moment.
 const TRIES: u32 = 16;
 /// How long a child waits for its helper to be on its own.
@@ -50,12 +53,12 @@ pub fn start(door: &Door, mark: fn(&[u8], u64) -> u64) {
     let base = unsafe {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let base = libc::mmap(std::ptr::null_mut(), ALL, access, flags, -1, 0);
+        let base = libc::mmap(std::ptr::null_mut(), OWN_BYTES, access, flags, -1, 0);
         if base == libc::MAP_FAILED {
             return;
         }
-        libc::madvise(base, ALL, libc::MADV_DONTFORK);
-        libc::madvise(base, ALL, libc::MADV_NOHUGEPAGE);
+        libc::madvise(base, OWN_BYTES, libc::MADV_DONTFORK);
+        libc::madvise(base, OWN_BYTES, libc::MADV_NOHUGEPAGE);
         base.cast::<u8>()
     };
     let [name, secret, seed] = [&door.name, &door.secret, &door.seed].map(|it| it.load(Ordering::Relaxed));
@@ -69,7 +72,7 @@ pub fn start(door: &Door, mark: fn(&[u8], u64) -> u64) {
         place.write(start);
         let flags = libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_SIGHAND;
         signals::with_all_blocked(|| {
-            if libc::clone(help, base.add(ALL).cast(), flags, place.cast()) > 0 {
+            if libc::clone(help, base.add(OWN_BYTES).cast(), flags, place.cast()) > 0 {
                 (*place).apart.wait(START);
             }
         });
@@ -87,9 +90,8 @@ extern "C" fn help(start: *mut libc::c_void) -> libc::c_int {
         libc::prctl(libc::PR_SET_NAME, c"overmem-helper".as_ptr());
     }
     // Without it there is nothing to be seen.
-    let page_map =
-        rustix::fs::open(c"/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
-    let called = call(start);
+    let page_map = open(c"/proc/thread-self/pagemap");
+    let called = call(start, page_map.as_ref());
     let is_confined = called.is_ok() && confine();
     start.apart.open();
     if let Ok(socket) = called
@@ -101,12 +103,26 @@ extern "C" fn help(start: *mut libc::c_void) -> libc::c_int {
     0
 }
 
-fn call(start: &Start) -> Result<OwnedFd, Errno> {
+fn call(start: &Start, page_map: Option<&OwnedFd>) -> Result<OwnedFd, Errno> {
     let socket = socket()?;
     connect(&socket, &address_of(start.name)?)?;
-    let hello = bytes_of([start.secret]);
-    send(&socket, hello.as_flattened(), SendFlags::NOSIGNAL)?;
+    let (maps, statm) = (open(c"/proc/thread-self/maps"), open(c"/proc/thread-self/statm"));
+    let all = match (&maps, page_map, &statm) {
+        (Some(maps), Some(page_map), Some(statm)) => Some([maps.as_fd(), page_map.as_fd(), statm.as_fd()]),
+        _ => None,
+    };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if let Some(descriptors) = &all {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    let hello = bytes_of([start.secret, start.frames]);
+    sendmsg(&socket, &[IoSlice::new(hello.as_flattened())], &mut ancillary, SendFlags::NOSIGNAL)?;
     Ok(socket)
+}
+
+fn open(path: &CStr) -> Option<OwnedFd> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 /// AUDIT_ARCH of system calls as this library makes them: the machine, of 64 bits, the lower byte first.

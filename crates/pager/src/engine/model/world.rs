@@ -2,6 +2,7 @@
 
 use super::look::pages_of;
 use super::*;
+use crate::engine::child::Child;
 
 /// What a page must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -57,8 +58,8 @@ pub(super) enum Step {
     Free(usize, usize, u64),
     /// The kernel drops a page, or what came of it to a frame, that was given up so.
     Drop(usize, u64),
-    Unmap(usize, u64),
-    Map(u64),
+    Unmap(usize, usize, u64),
+    Map(usize, u64),
     Remap(usize, usize, u64, u64),
     Fork(usize, usize),
     Exit(usize),
@@ -255,7 +256,9 @@ impl World {
                 .children
                 .iter()
                 .map(|child| {
-                    (&child.space, child.pages, &child.parked, &child.changes, child.relief.digest())
+                    let growth = child.growth.as_ref().map(|growth| growth.digest(since));
+                    let Child { space, pages, parked, changes, walks, relief, .. } = child;
+                    (space, pages, parked, changes, walks, relief.digest(), growth)
                 })
                 .collect::<Vec<_>>(),
             (&engine.space, &engine.changes, &engine.parting.gone, &engine.helping.write),
@@ -354,12 +357,12 @@ impl World {
             if self.scope.free {
                 steps.push(Step::Free(number, thread, address));
             }
+            // Also where another thread waits: it must not wait for ever for what is no longer there.
+            if self.scope.unmap && (number == 0 || self.scope.helpers) {
+                steps.push(Step::Unmap(number, thread, address));
+            }
             if number > 0 {
                 continue;
-            }
-            // Also where another thread waits: it must not wait for ever for what is no longer there.
-            if self.scope.unmap {
-                steps.push(Step::Unmap(thread, address));
             }
             if self.scope.pin {
                 steps.push(Step::Pin(address));
@@ -399,11 +402,9 @@ impl World {
                 steps.extend(target.map(|to| Step::Remap(number, thread, from, to + offset)));
             }
         }
-        if number == 0 && self.scope.unmap {
-            let missing = self.scope.addresses();
-            steps.extend(
-                missing.filter(|address| !program.wants.contains_key(address)).take(1).map(Step::Map),
-            );
+        if self.scope.unmap && (number == 0 || self.scope.helpers) {
+            let missing = self.scope.addresses().find(|address| !program.wants.contains_key(address));
+            steps.extend(missing.map(|address| Step::Map(number, address)));
         }
         // A fork beside changes that are told late is not told apart from one before or after them.
         let is_late = kernel(|kernel| !kernel.memories[number].late.is_empty());
@@ -449,10 +450,10 @@ impl World {
             }
             Step::Drop(_, frame @ FRAMES..) => kernel(|kernel| kernel.drop_frame(frame)),
             Step::Drop(number, address) => kernel(|kernel| kernel.memories[number].clear(address)),
-            Step::Unmap(thread, address) => self.unmap(thread, address),
-            Step::Map(address) => {
-                self.programs[0].wants.insert(address, Want::Exactly(0));
-                kernel(|kernel| kernel.memories[0].mapped.insert(address, false));
+            Step::Unmap(number, thread, address) => self.unmap(number, thread, address),
+            Step::Map(number, address) => {
+                self.programs[number].wants.insert(address, Want::Exactly(0));
+                kernel(|kernel| kernel.memories[number].mapped.insert(address, false));
             }
             Step::Remap(number, thread, from, to) => self.remap(number, thread, from, to),
             Step::Fork(number, thread) => self.fork(number, thread),
@@ -598,15 +599,16 @@ impl World {
         }
     }
 
-    fn unmap(&mut self, thread: usize, address: u64) {
-        self.programs[0].wants.remove(&address);
+    fn unmap(&mut self, number: usize, thread: usize, address: u64) {
+        self.programs[number].wants.remove(&address);
         let registered = kernel(|kernel| {
-            kernel.memories[0].clear(address);
-            kernel.memories[0].executable.remove(&address);
-            kernel.memories[0].mapped.remove(&address)
+            let memory = &mut kernel.memories[number];
+            memory.clear(address);
+            memory.executable.remove(&address);
+            memory.mapped.remove(&address)
         });
         if registered == Some(true) {
-            self.tell(0, thread, Told::Unmap(address..address + PAGE));
+            self.tell(number, thread, Told::Unmap(address..address + PAGE));
         }
     }
 
