@@ -54,6 +54,7 @@ mod message;
 mod model;
 mod notice;
 mod rest;
+mod search;
 mod setup;
 mod store_faults;
 mod strides;

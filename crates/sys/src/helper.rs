@@ -82,8 +82,8 @@ struct Errand {
 const TAKE: u64 = 0;
 const LOOK: u64 = 1;
 
-/// A helper's first words: the secret, and where its own memory begins. With them come descriptors by which the
-/// child's mappings, its pages and their number can be seen.
+/// A helper's first words: the secret, and where its own memory begins. With them come descriptors by which
+/// the child's mappings, its pages and their number can be seen.
 const HELLO: usize = 16;
 /// Whether a descriptor is that of its memory: no, yes, or that cannot be told at the moment.
 const VERDICT: usize = 8;

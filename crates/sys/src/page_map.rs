@@ -40,8 +40,8 @@ impl AnonymousPages {
     }
 }
 
-/// A process's /proc/self/pagemap and statm, kept open: a program may come to a place without /proc (chroot), or to a
-/// limit on descriptors, at any time.
+/// A process's /proc/self/pagemap and statm, kept open: a program may come to a place without /proc (chroot),
+/// or to a limit on descriptors, at any time.
 #[derive(Debug)]
 pub struct PageMap {
     fd: OwnedFd,

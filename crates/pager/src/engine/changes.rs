@@ -135,7 +135,8 @@ pub(super) trait Followed {
     /// Memory is about to come under the pager.
     fn announce(&self) {}
 
-    /// A range is registered from now on, and may hold something. False when there are no numbers left for it.
+    /// A range is registered from now on, and may hold something. False when there are no numbers left for
+    /// it.
     fn enter(&mut self, range: &Range<u64>) -> bool;
 
     /// What is in a range is gone. Nothing of it need be known.

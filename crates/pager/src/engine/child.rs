@@ -192,7 +192,7 @@ impl Followed for Served<'_> {
             }
             Message::Remove(range) => {
                 engine.child_gives_up(child, &range);
-                child.relief.note_giving_up(range);
+                child.relief.search.note_giving_up(range);
             }
             Message::Unmap(range) => return self.unmapped(&range),
             Message::Remap { from, to, length } => {

@@ -20,21 +20,18 @@ use super::child::Child;
 use super::fault::ZEROES;
 use super::growth::Growth;
 use super::lend::Lending;
-use super::message::GIVING_UP;
+use super::search::Search;
 use super::write::write_copies;
-use crate::numbers::Numbers;
 use crate::platform::{AsFd, Callers, Door, Helper, Instant, Mappings, PageMap, Userfault};
 use crate::pool::Pool;
 use crate::slots::{EMPTY_LEAST, SEGMENT_SLOTS, Slot, Slots};
-use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
 use crate::table::{State, Table, mark_of};
 use overdrive_sys::Errno;
-use overdrive_sys::helper::{AT_ONCE, Answer, Stretch, Taken};
+use overdrive_sys::helper::{AT_ONCE, Answer, Taken};
 use overdrive_sys::uffd::PAGE;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::time::Duration;
 
 /// Of what was brought back and may go, children together keep this part of the budget, but each so many
 /// pages: what a thread waited for must stay until it has seen it.
@@ -42,19 +39,11 @@ pub(super) const SHARE: u64 = 16;
 pub(super) const KEPT: u64 = if cfg!(test) { 1 } else { 256 };
 /// With so many pages more it waits until some have gone.
 const MORE: u64 = if cfg!(test) { 1 } else { 2 * AT_ONCE as u64 };
-/// How often a helper looks for pages that its child has to itself: less and less when it finds none.
-const LOOKS_EVERY: Duration = Duration::from_millis(10);
-const LOOKS_AT_LEAST: Duration = Duration::from_secs(1);
 /// So many pages are taken from a child in one go, if there are as many: to ask for them takes longer than to
 /// move a few, and the child's faults wait until they are moved.
 const TAKEN: usize = if cfg!(test) { 1 } else { AT_ONCE / 2 };
-/// So many runs of pages that the parent made its own may be waiting for that. What children have of them is
-/// not counted until then.
-const UNSHARED_MAX: usize = 16;
 /// With more children pages that all of them share stay: a copy for each is too much.
 const SHARED_BY_MOST: u64 = 16;
-/// Blocks that are passed over for that in one go.
-const PASSED_OVER: u32 = 4096;
 /// Of the pages that went as many are remembered as this part of the budget, up to twice.
 const REMEMBERED: u64 = 4;
 /// So many empty segments of the store are left to the parent.
@@ -74,9 +63,6 @@ pub(super) struct Reception {
     pub(super) due: bool,
 }
 
-/// Stretches of memory that a child was told to go on with giving up, at most. More are taken for one.
-const GIVEN_MOST: usize = 64;
-
 /// What the engine has to do with helpers of all children.
 #[derive(Debug, Default)]
 pub(super) struct Helping {
@@ -88,9 +74,9 @@ pub(super) struct Helping {
 /// What a child has to do with its helper.
 #[derive(Debug, Default)]
 pub(super) struct Relief {
-    helper: Option<Helper>,
+    pub(super) helper: Option<Helper>,
     /// Pages that it was asked for.
-    asked: Vec<u32>,
+    pub(super) asked: Vec<u32>,
     /// It may have done that.
     pub(super) due: bool,
     /// What it sent.
@@ -99,66 +85,9 @@ pub(super) struct Relief {
     settled: u32,
     /// Pages that it may have taken with it when it left.
     pub(super) left: BTreeSet<u32>,
-    /// Stretches of pages that it looks at.
-    looking: Vec<Range<u32>>,
-    search: Search,
-    /// Memory that the child was told to go on with giving up, and until when it may do so: what stands there
-    /// is nobody's.
-    given: Vec<(Range<u64>, Instant)>,
+    pub(super) search: Search,
     /// Pages that were brought for the child, and may go.
     brought: Brought,
-}
-
-/// Looking for pages that a child has to itself.
-#[derive(Debug, Default)]
-struct Search {
-    /// What comes first, as there is something to be found.
-    first: VecDeque<First>,
-    /// The block that comes next.
-    next: u32,
-    /// When it was looked last, and how long that is to be ago.
-    looked: Option<Instant>,
-    every: Duration,
-    /// Pages that were seen and have not gone yet, and whether some have since it began anew.
-    seen: Numbers,
-    found: bool,
-}
-
-/// Pages that are looked at first.
-#[derive(Debug)]
-struct First {
-    pages: Range<u32>,
-    /// What is shared is copied. Else nothing is known of what stands there.
-    copied: bool,
-}
-
-impl Search {
-    /// Pages of a block that are to be looked at first.
-    fn next_first(&mut self) -> Option<First> {
-        let First { pages, copied } = self.first.front_mut()?;
-        let end = pages.end.min((pages.start / BLOCK_PAGES + 1) * BLOCK_PAGES);
-        let next = First { pages: pages.start..end, copied: *copied };
-        pages.start = end;
-        if pages.start == pages.end {
-            self.first.pop_front();
-        }
-        Some(next)
-    }
-
-    fn look_first(&mut self, pages: Range<u32>, copied: bool) {
-        self.first.push_back(First { pages, copied });
-        self.every = self.every.min(LOOKS_EVERY);
-    }
-
-    /// The next of so many blocks.
-    fn pass_on(&mut self, blocks: u32) -> u32 {
-        if self.next >= blocks {
-            let again = if self.found { LOOKS_EVERY } else { (self.every * 2).min(LOOKS_AT_LEAST) };
-            (self.next, self.found, self.every) = (0, false, again.max(LOOKS_EVERY));
-        }
-        self.next += 1;
-        self.next - 1
-    }
 }
 
 /// What of a child's is being written.
@@ -206,38 +135,18 @@ impl Relief {
         self.helper.as_ref()?.page_map()
     }
 
-    /// The child was told to go on with giving up memory, and will have done it some time later.
-    pub(super) fn note_giving_up(&mut self, range: Range<u64>) {
-        let until = Instant::now() + GIVING_UP;
-        let is_more = self.given.len() >= GIVEN_MOST;
-        match self.given.last_mut() {
-            Some((last, last_until)) if is_more || last.end == range.start || range.end == last.start => {
-                *last = last.start.min(range.start)..last.end.max(range.end);
-                *last_until = until;
-            }
-            _ => self.given.push((range, until)),
-        }
-    }
-
-    fn is_given_up(&self, address: u64) -> bool {
-        self.given.iter().any(|(range, _)| range.contains(&address))
-    }
-
     /// Its helper does not look for pages that it has to itself.
     #[cfg(test)]
     pub(super) fn never_look(&mut self) {
-        (self.search.looked, self.search.every) = (Some(Instant::now()), Duration::MAX);
+        self.search.never_look();
     }
 
     /// The state in a word, but for the helper's own.
     #[cfg(test)]
     pub(super) fn digest(&self) -> String {
-        let Self { helper, asked, due, sent, settled, left, looking, search, given, brought } = self;
-        let search = (&search.first, search.next, search.every, &search.seen, search.found);
+        let Self { helper, asked, due, sent, settled, left, search, brought } = self;
         let sent = (sent, settled, left);
-        let now = Instant::now();
-        let given: Vec<_> = given.iter().map(|(range, until)| (range, until.duration_since(now))).collect();
-        format!("{:?}", (helper.is_some(), asked, due, sent, looking, search, given, brought))
+        format!("{:?}", (helper.is_some(), asked, due, sent, search.digest(), brought))
     }
 }
 
@@ -279,84 +188,9 @@ impl Child {
         self.relief.note(page);
     }
 
-    /// What a helper has seen: pages that its child has to itself.
-    fn note_own(&mut self, own: &[u64]) {
-        for (pages, own) in std::mem::take(&mut self.relief.looking).into_iter().zip(own) {
-            for page in pages.clone().zip(0..).filter(|(_, bit)| own >> bit & 1 == 1).map(|(page, _)| page) {
-                if self.is_new(page) {
-                    self.table.set(page, State::Resident, None);
-                }
-                if self.knows(page) && self.table.state(page) == State::Resident && self.relief.note(page) {
-                    self.relief.search.seen.note(page);
-                    self.pages += 1;
-                }
-            }
-        }
-    }
-
-    /// Whether a page that stands is one of which nothing is known.
-    fn is_new(&self, page: u32) -> bool {
-        let is_new = self.knows(page) && self.table.state(page) == State::Empty;
-        is_new && self.space.address(page).is_some_and(|address| !self.relief.is_given_up(address))
-    }
-
     /// Whether it is in place and counted.
     pub(super) fn is_brought(&self, page: u32) -> bool {
         matches!(self.table.state(page), State::Resident | State::Unpacked) && self.relief.brought.has(page)
-    }
-
-    /// The parent makes so many pages at this address its own.
-    pub(super) fn look_first(&mut self, address: u64, count: u32) {
-        let known = self.space.page(address).filter(|&page| self.knows(page));
-        known.into_iter().for_each(|page| self.relief.search.look_first(page..page + count, true));
-    }
-
-    /// Nothing is known of what stands in a range.
-    pub(super) fn look_at_new(&mut self, range: &Range<u64>) {
-        let pieces = self.space.pages_in(range);
-        pieces.into_iter().for_each(|pages| self.relief.search.look_first(pages, false));
-    }
-
-    /// What it was told to give up it has given up by now, and what stands there may be in use again.
-    fn note_given_up(&mut self) {
-        let now = Instant::now();
-        let given = std::mem::take(&mut self.relief.given);
-        let (still, over) = given.into_iter().partition(|&(_, until)| now < until);
-        self.relief.given = still;
-        over.iter().for_each(|(range, _)| self.look_at_new(range));
-    }
-
-    /// Whether the parent made pages its own, so that the child may have them to itself.
-    pub(super) fn has_to_look(&self) -> bool {
-        !self.relief.search.first.is_empty()
-    }
-
-    /// Where to look next, and the pages there. Most blocks have nothing in place.
-    fn next_to_look_at(&mut self) -> Vec<(Stretch, Range<u32>)> {
-        let blocks = self.table.len().div_ceil(BLOCK_PAGES);
-        let (search, mut found) = (&mut self.relief.search, Vec::new());
-        for _ in 0..PASSED_OVER.min(blocks) {
-            if found.len() == AT_ONCE {
-                break;
-            }
-            let (pages, copied, is_new) = match search.next_first() {
-                Some(First { pages, copied }) => (pages, copied, !copied),
-                None => {
-                    let block = search.pass_on(blocks);
-                    (block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES, false, false)
-                }
-            };
-            let block = pages.start / BLOCK_PAGES;
-            if is_new || self.table.used_in(block) & !self.table.stored_in(block) != 0 {
-                let stretch = self.space.next_stretch(pages, BLOCK_PAGES);
-                found.extend(
-                    stretch.map(|(address, pages)| {
-                        (Stretch { address, pages: pages.len() as u32, copied }, pages)
-                    }),
-                );
-            }
-        }
-        found
     }
 
     /// A page is in place alone from now on.
@@ -406,7 +240,7 @@ impl Engine {
         let (children, share) = (self.children.len() as u64, self.share_of_children());
         let can_follow = |child: &Child| {
             child.relief.helper.is_some()
-                && child.relief.search.first.len() < UNSHARED_MAX
+                && child.can_look_at_more()
                 && child.can_give() <= KEPT.max(share / children) + 2 * AT_ONCE as u64
         };
         children == 0
@@ -432,12 +266,12 @@ impl Engine {
     /// # Errors
     /// It cannot be watched for.
     pub(super) fn hear_helper(&mut self, child: &mut Child) -> Result<bool, Errno> {
-        let Relief { helper, asked, due, sent, looking, .. } = &mut child.relief;
+        let Relief { helper, asked, due, sent, search, .. } = &mut child.relief;
         let Some(helper) = helper else { return Ok(true) };
         // Before it is asked for anything too.
         self.io.watch(child.number | HELPERS, helper.as_fd())?;
         let has_to_wait = !asked.is_empty();
-        let is_at_it = has_to_wait || !looking.is_empty();
+        let is_at_it = has_to_wait || search.is_at_it();
         if !is_at_it || !std::mem::take(due) {
             return Ok(!has_to_wait);
         }
@@ -456,7 +290,7 @@ impl Engine {
     fn note_taken(&mut self, child: &mut Child, taken: Taken) {
         let asked = std::mem::take(&mut child.relief.asked);
         for (index, page) in asked.into_iter().enumerate() {
-            let was_seen = child.relief.search.seen.take(page);
+            child.relief.search.note_asked(page, taken.took >> index & 1 == 1);
             if taken.took >> index & 1 == 0 {
                 if taken.broke_off {
                     child.relief.note(page);
@@ -466,7 +300,6 @@ impl Engine {
                 }
                 continue;
             }
-            child.relief.search.found |= was_seen;
             child.pages = child.pages.saturating_sub(1);
             child.relief.brought.note_gone(page, self.limits.budget / REMEMBERED);
             self.stats.add(Stat::Evicted, 1);
@@ -507,7 +340,7 @@ impl Engine {
 
     /// Whether what helpers send can be written: there is room that the parent does not need more, the store
     /// takes writes, and the day's share allows it.
-    fn can_write_for_children(&mut self) -> bool {
+    pub(super) fn can_write_for_children(&mut self) -> bool {
         let now = Instant::now();
         self.allowance.as_mut().is_none_or(|allowance| allowance.has(SEGMENT_SLOTS, now))
             && self.write_again.is_none_or(|again| now >= again)
@@ -575,7 +408,7 @@ impl Engine {
     /// It is gone, mostly as its child is about to be. What it was asked for it may have taken.
     fn note_left(&mut self, child: &mut Child) {
         (child.relief.helper, child.growth) = (None, None);
-        child.relief.looking = Vec::new();
+        child.relief.search.give_up();
         (child.relief.sent, child.relief.settled) = (Vec::new(), 0);
         for page in std::mem::take(&mut child.relief.asked) {
             child.relief.left.insert(page);
@@ -587,7 +420,7 @@ impl Engine {
     /// Asks a child's helper to take what was brought back longest ago, where children have more than their
     /// share.
     pub(super) fn relieve(&mut self, child: &mut Child) {
-        let is_free = child.relief.sent.is_empty() && child.relief.looking.is_empty();
+        let is_free = child.relief.sent.is_empty() && !child.relief.search.is_at_it();
         if !is_free || !self.keeps_too_much(child, 0) {
             return;
         }
@@ -632,7 +465,7 @@ impl Engine {
     }
 
     /// False without a helper, or when it is gone.
-    fn tell_helper(
+    pub(super) fn tell_helper(
         &mut self,
         child: &mut Child,
         tell: impl FnOnce(&mut Helper) -> Result<(), Errno>,
@@ -643,22 +476,6 @@ impl Engine {
             self.note_left(child);
         }
         told
-    }
-
-    /// Has a child's helper look for pages that the child has to itself by now, if it is time.
-    pub(super) fn look_for_own(&mut self, child: &mut Child) {
-        let Relief { helper, asked, sent, looking, search, .. } = &mut child.relief;
-        let is_free = asked.is_empty() && sent.is_empty() && looking.is_empty();
-        let is_time = search.looked.is_none_or(|looked| looked.elapsed() >= search.every);
-        if helper.is_none() || !is_free || !is_time || !self.can_write_for_children() {
-            return;
-        }
-        search.looked = Some(Instant::now());
-        child.note_given_up();
-        let (stretches, pages): (Vec<_>, Vec<_>) = child.next_to_look_at().into_iter().unzip();
-        if !stretches.is_empty() && self.tell_helper(child, |helper| helper.look(&stretches)) {
-            child.relief.looking = pages;
-        }
     }
 
     /// Pages that were brought back for children give up their slots, as there is no room to write in: they
