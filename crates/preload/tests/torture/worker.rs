@@ -381,12 +381,16 @@ impl Worker {
         self.name.push_str(", child");
         let outcome = self.areas.iter().try_for_each(Area::check_all);
         self.must("after fork", outcome);
-        for _ in 0..50 {
-            match self.below(5) {
+        // Some have memory of their own, and live until it is under the pager and some of it is away.
+        let maps_more = self.below(2) == 0;
+        for step in 0..if maps_more { 300 } else { 50 } {
+            match self.below(6) {
                 0 => self.write(),
                 1 => self.advise(),
                 2 => self.remap(),
                 3 => self.blob(),
+                4 if maps_more && step % 8 == 0 => self.map(),
+                4 if maps_more && step % 8 == 4 => self.unmap(),
                 _ => self.read(),
             }
         }
