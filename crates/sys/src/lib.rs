@@ -32,6 +32,7 @@ pub mod pageable;
 pub mod parts;
 pub mod poll;
 pub mod proc_stat;
+mod raw;
 pub mod region;
 pub mod relay;
 pub mod ring;

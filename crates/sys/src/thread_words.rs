@@ -8,12 +8,15 @@
 //! side, and how far apart is seen in the calling thread. While a thread holds no such mutex the head
 //! points to itself: so it is found in the content of a page.
 
+use crate::raw::syscall;
 use crate::uffd::PAGE;
 use std::mem::size_of;
 
 /// The head lies at the same place in each line of so many bytes: to these the C library aligns the block
 /// of a thread.
 const LINE: u64 = 64;
+/// Places that are kept of those which hold a block's own address.
+const SELVES: usize = 4;
 
 /// A thread's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +27,8 @@ pub struct ThreadWord {
     pub thread: u32,
 }
 
-/// Finds such words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Finds such words. Allocates nothing, and leaves errno alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadWords {
     /// The head's place in its line.
     head: u64,
@@ -34,7 +37,7 @@ pub struct ThreadWords {
     /// How far before the head the block of the thread begins.
     block: u64,
     /// Places in the block that hold its own address.
-    selves: Vec<u64>,
+    selves: [Option<u64>; SELVES],
 }
 
 impl ThreadWords {
@@ -54,7 +57,8 @@ impl ThreadWords {
         let before = head.checked_sub(block).filter(|&bytes| bytes < PAGE && block.is_multiple_of(8));
         // SAFETY: the block begins there, and its head lies behind these places.
         let is_self = |at: &u64| unsafe { ((block + at) as *const u64).read_volatile() } == block;
-        let selves = (0..before.unwrap_or(0)).step_by(8).filter(is_self).collect();
+        let mut found = (0..before.unwrap_or(0)).step_by(8).filter(is_self);
+        let selves = [(); SELVES].map(|()| found.next());
         Some(Self { head: head % LINE, word: word % LINE, block: before.unwrap_or(0), selves })
     }
 
@@ -77,8 +81,8 @@ impl ThreadWords {
     /// asked about a thread that is ending: it forgets the head before it clears the word.
     fn is_block(&self, page: &[u8], address: u64, line: u64) -> bool {
         let Some(block) = (line + self.head).checked_sub(self.block) else { return false };
-        self.selves.len() > 1
-            && self.selves.iter().all(|at| u64::from_ne_bytes(bytes_at(page, block + at)) == address + block)
+        let is_self = |at: &u64| u64::from_ne_bytes(bytes_at(page, block + at)) == address + block;
+        self.selves[1].is_some() && self.selves.iter().flatten().all(is_self)
     }
 
     fn is_alive(&self, word: ThreadWord) -> bool {
@@ -94,8 +98,11 @@ impl ThreadWords {
             // Also of one that is ending nothing is said.
             None => {
                 // SAFETY: sends nothing, only asks whether there is such a thread in this process.
-                let outcome = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), word.thread, 0) };
-                outcome == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+                let outcome = unsafe {
+                    let process = syscall(libc::SYS_getpid, [0; 6]) as usize;
+                    syscall(libc::SYS_tgkill, [process, word.thread as usize, 0, 0, 0, 0])
+                };
+                outcome == -libc::ESRCH as isize
             }
         }
     }
@@ -115,8 +122,10 @@ fn bytes_at<const N: usize>(text: &[u8], at: u64) -> [u8; N] {
 /// thread, it is not to be asked about, or it has no list.
 fn robust_list_of(thread: u32) -> Option<u64> {
     let (mut head, mut bytes) = (0u64, 0usize);
+    let places = [(&raw mut head) as usize, (&raw mut bytes) as usize];
     // SAFETY: both places are valid for the call, which only writes to them.
-    let outcome = unsafe { libc::syscall(libc::SYS_get_robust_list, thread, &raw mut head, &raw mut bytes) };
+    let outcome =
+        unsafe { syscall(libc::SYS_get_robust_list, [thread as usize, places[0], places[1], 0, 0, 0]) };
     (outcome == 0 && head != 0).then_some(head)
 }
 
@@ -132,15 +141,17 @@ pub fn tell_end(word: ThreadWord) {
     // SAFETY: the near places are valid for their calls. The far one the kernel looks up; nobody but the
     // thread that has ended, and the kernel for it, writes there as long as it holds the thread's id.
     unsafe {
-        let process = libc::getpid();
-        if libc::process_vm_readv(process, &raw const read, 1, &raw const there, 1, 0) != bytes as isize
-            || found != word.thread
-        {
+        let process = syscall(libc::SYS_getpid, [0; 6]) as usize;
+        let there = (&raw const there) as usize;
+        let near = [(&raw const read) as usize, (&raw const written) as usize];
+        let came = syscall(libc::SYS_process_vm_readv, [process, near[0], 1, there, 1, 0]);
+        // What the kernel has written there the compiler knows nothing of.
+        if came != bytes as isize || (&raw const found).read_volatile() != word.thread {
             return;
         }
-        libc::process_vm_writev(process, &raw const written, 1, &raw const there, 1, 0);
+        syscall(libc::SYS_process_vm_writev, [process, near[1], 1, there, 1, 0]);
         // As the kernel does it: for one, in whatever process.
-        libc::syscall(libc::SYS_futex, word.address, libc::FUTEX_WAKE, 1);
+        syscall(libc::SYS_futex, [word.address as usize, libc::FUTEX_WAKE as usize, 1, 0, 0, 0]);
     }
 }
 

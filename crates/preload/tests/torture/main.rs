@@ -347,12 +347,13 @@ fn threads_that_end_are_told_of_whatever_was_pressed_out() {
     let name = "threads_that_end_are_told_of_whatever_was_pressed_out";
     // Else the kernel would write to the thread's block whenever it lets it run.
     let tunables = ("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
-    for compress in ["off", "auto"] {
+    for (role, compress) in [("ends", "off"), ("ends", "auto"), ("child ends", "off"), ("child ends", "auto")]
+    {
         let more = format!(",compress={compress}");
-        let Some(mut command) = command(name, "ends", dir.path(), &more) else { return };
+        let Some(mut command) = command(name, role, dir.path(), &more) else { return };
         let child = command.env(tunables.0, tunables.1).spawn().unwrap();
         let status = wait(child, Duration::from_secs(120));
-        assert!(status.success(), "{compress}: {status}");
+        assert!(status.success(), "{role}, {compress}: {status}");
     }
 }
 
@@ -376,6 +377,7 @@ fn role() {
         Ok("slow fork") => fork_slowly(),
         Ok("dropped") => give_up_and_go_on(),
         Ok("ends") => end_threads(),
+        Ok("child ends") => end_threads_of_a_child(),
         Ok("exec") => become_another_program_by_a_thread(),
         _ => {}
     }
@@ -850,6 +852,19 @@ fn end_threads() {
         // SAFETY: made above, and waited for once.
         assert_eq!(unsafe { libc::pthread_join(thread, std::ptr::null_mut()) }, 0);
     }
+}
+
+/// The same in a child, whose threads' memory is taken out of place by its helper.
+fn end_threads_of_a_child() {
+    let _area = area_for_children();
+    // SAFETY: the child calls what is safe after a fork of this C library, and ends by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        end_threads();
+        // SAFETY: as above.
+        unsafe { libc::_exit(0) };
+    }
+    assert_eq!(end_of(child), 0);
 }
 
 /// Locks the mapping that this address is in.

@@ -6,6 +6,7 @@ use crate::frames::keep_page;
 use crate::gate::Gate;
 use crate::page_map::{all_pages, own_pages};
 use crate::signals;
+use crate::thread_words::{ThreadWord, ThreadWords, tell_end};
 use crate::uffd::{PAGE, make_own, move_whole_pages, register_frames, unregister_frames};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -25,6 +26,8 @@ const HOLE: usize = PAGE as usize;
 const STACK: usize = 64 << 10;
 /// All memory of its own.
 pub(super) const OWN_BYTES: usize = FRAMES + HOLE + STACK;
+/// Threads that are remembered as long as they live.
+const THREADS: usize = 256;
 /// How often a page is tried again that could not be moved at the moment.
 const TRIES: u32 = 16;
 /// How long a child waits for its helper to be on its own.
@@ -39,6 +42,33 @@ struct Start {
     secret: u64,
     seed: u64,
     mark: fn(&[u8], u64) -> u64,
+    /// How the C library lays out the words of threads.
+    words: Option<ThreadWords>,
+}
+
+/// The words of threads on pages that were moved, as far as they are not known to have ended: what the kernel
+/// could not say for one that ends while its page is away is said for it later.
+struct Threads([Option<ThreadWord>; THREADS]);
+
+impl Threads {
+    fn note(&mut self, word: ThreadWord) {
+        let known = self.0.iter().flatten().any(|other| *other == word);
+        if let Some(free) = self.0.iter_mut().find(|word| word.is_none()).filter(|_| !known) {
+            *free = Some(word);
+        }
+    }
+
+    /// Waits for pages that are away.
+    fn look(&mut self, words: Option<&ThreadWords>) {
+        for place in &mut self.0 {
+            if let (Some(word), Some(words)) = (*place, words)
+                && words.has_ended(word)
+            {
+                tell_end(word);
+                *place = None;
+            }
+        }
+    }
 }
 
 /// Called in a child that was just forked, by its only thread: starts a helper if one is wanted. `mark` makes
@@ -62,7 +92,8 @@ pub fn start(door: &Door, mark: fn(&[u8], u64) -> u64) {
         base.cast::<u8>()
     };
     let [name, secret, seed] = [&door.name, &door.secret, &door.seed].map(|it| it.load(Ordering::Relaxed));
-    let start = Start { apart: Gate::closed(), frames: base as u64, name, secret, seed, mark };
+    let words = ThreadWords::of_this_library();
+    let start = Start { apart: Gate::closed(), frames: base as u64, name, secret, seed, mark, words };
     // SAFETY: the mapping is ours alone, and page-aligned. The thread gets the upper end of the stack, far
     // from what is written here, and lives at most as long as the mapping, which is never undone. All signals
     // are blocked while it is made, so that it has them blocked; then they are as before. It shares memory,
@@ -98,7 +129,8 @@ extern "C" fn help(start: *mut libc::c_void) -> libc::c_int {
         && is_confined
         && let Ok(userfault) = find_userfault(&socket, start.frames)
     {
-        while do_errand(&socket, userfault.as_fd(), page_map.as_ref(), start).is_ok() {}
+        let mut threads = Threads([None; THREADS]);
+        while do_errand(&socket, userfault.as_fd(), page_map.as_ref(), &mut threads, start).is_ok() {}
     }
     0
 }
@@ -130,7 +162,7 @@ const KIND: u32 = 0xC000_0000 | if cfg!(target_arch = "aarch64") { 183 } else { 
 
 /// Takes all system calls from this thread but those that it needs.
 fn confine() -> bool {
-    const ALLOWED: [libc::c_long; 10] = [
+    const ALLOWED: [libc::c_long; 15] = [
         libc::SYS_recvmsg,
         libc::SYS_recvfrom,
         libc::SYS_sendto,
@@ -140,6 +172,11 @@ fn confine() -> bool {
         libc::SYS_munmap,
         libc::SYS_close,
         libc::SYS_futex,
+        libc::SYS_getpid,
+        libc::SYS_tgkill,
+        libc::SYS_get_robust_list,
+        libc::SYS_process_vm_readv,
+        libc::SYS_process_vm_writev,
         libc::SYS_exit,
     ];
     const COUNT: usize = ALLOWED.len();
@@ -228,6 +265,7 @@ fn do_errand(
     socket: &OwnedFd,
     userfault: BorrowedFd<'_>,
     page_map: Option<&OwnedFd>,
+    threads: &mut Threads,
     start: &Start,
 ) -> Result<(), Errno> {
     let mut errand = Errand { kind: TAKE, count: 0, known: 0, addresses: [0; AT_ONCE], marks: [0; AT_ONCE] };
@@ -239,13 +277,22 @@ fn do_errand(
         return Err(Errno::PIPE);
     }
     if errand.kind == LOOK {
+        // Now, as the child's faults are answered meanwhile.
+        threads.look(start.words.as_ref());
         let seen = look(&errand, page_map);
         return send(socket, bytes_of(seen).as_flattened(), SendFlags::NOSIGNAL).map(drop);
     }
-    let (took, broke_off) = take(&errand, userfault, start.frames);
-    let mut unchanged = 0;
-    for index in (0..AT_ONCE).filter(|index| took >> index & 1 == 1) {
-        let page = keep_and_look(start.frames + index as u64 * PAGE);
+    let (moved, broke_off) = take(&errand, userfault, start.frames);
+    let (mut took, mut unchanged) = (moved, 0);
+    for index in (0..AT_ONCE).filter(|index| moved >> index & 1 == 1) {
+        let (frame, address) = (start.frames + index as u64 * PAGE, errand.addresses[index]);
+        let page = keep_and_look(frame);
+        let words = start.words.iter().flat_map(|words| words.on_page(page, address));
+        let is_of_threads = words.inspect(|&word| threads.note(word)).count() > 0;
+        if is_of_threads && move_whole_pages(userfault, address, frame, PAGE).1.is_ok() {
+            took &= !(1 << index);
+            continue;
+        }
         let is_known = errand.known >> index & 1 == 1;
         if is_known && (start.mark)(page, start.seed) == errand.marks[index] {
             unchanged |= 1 << index;
