@@ -13,6 +13,7 @@ use super::growth::Growth;
 use super::helpers::{HELPERS, Relief, SENT, Sent};
 use super::message::moved_along;
 use super::notice::TOO_MANY_CHILDREN;
+use crate::numbers::Numbers;
 use crate::platform::{AsFd, Descriptor, Mappings, Message, Userfault, pause};
 use crate::slots::bunches;
 use crate::space::{BLOCK_PAGES, Space, bits_of, block_by_block};
@@ -56,6 +57,8 @@ pub(super) struct Child {
     pub(super) relief: Relief,
     /// None until it has a helper.
     pub(super) growth: Option<Growth>,
+    /// Blocks of memory that it has mapped itself.
+    own: Numbers,
 }
 
 impl Child {
@@ -74,6 +77,19 @@ impl Child {
     pub(super) fn pages_outside(&self) -> Option<u64> {
         let pages = self.relief.page_map()?.anonymous_pages().ok()?;
         Some(pages.saturating_sub(self.held()))
+    }
+
+    /// It has mapped this memory itself.
+    fn note_own_memory(&mut self, range: &Range<u64>) {
+        for pages in self.space.pages_in(range) {
+            let blocks = pages.start / BLOCK_PAGES..pages.end.div_ceil(BLOCK_PAGES);
+            blocks.for_each(|block| self.own.note(block));
+        }
+    }
+
+    /// Whether a page lies in memory that it has mapped itself.
+    pub(super) fn is_own(&self, page: u32) -> bool {
+        self.own.has(page / BLOCK_PAGES)
     }
 
     /// Whether something else than a page may stand there, such as a guard.
@@ -113,6 +129,7 @@ impl Child {
     fn renumber(&mut self, from: &Range<u64>, to: &Range<u64>) -> Result<(), Errno> {
         // All is picked up before anything is put down: the new numbers may be the old ones, used again.
         let mut carried = Vec::new();
+        let is_own = self.space.page(from.start).is_some_and(|page| self.is_own(page));
         for (start, old) in self.space.take_out(from) {
             let state = match self.table.state(old) {
                 State::Empty => continue,
@@ -126,6 +143,9 @@ impl Child {
         }
         let region = self.space.add(to.clone()).ok_or(Errno::NOMEM)?;
         self.table.grow(self.space.pages_end());
+        if is_own {
+            self.note_own_memory(to);
+        }
         for (start, state, place, slot, mark) in carried {
             let new = region.first + start;
             self.table.set(new, state, place);
@@ -220,6 +240,7 @@ impl Followed for Served<'_> {
         }
         self.child.table.grow(self.child.space.pages_end());
         self.child.look_at_new(range);
+        self.child.note_own_memory(range);
         true
     }
 
@@ -308,6 +329,7 @@ impl Engine {
             walks: Walks::default(),
             relief: Relief::new(sent),
             growth: None,
+            own: Numbers::default(),
         };
         self.give_staged(&mut child)?;
         self.children.push(child);

@@ -66,8 +66,10 @@ impl Engine {
         if brings && self.has_child_to_wait(child) {
             return child.parked.push_back(address);
         }
-        if known.is_some_and(|page| child.relief.is_wanted_back(page)) {
-            self.helping.lending.note_back();
+        if let Some(page) = known.filter(|&page| child.relief.is_wanted_back(page)) {
+            // What several children have from their parent each would get a copy of.
+            let is_alone = self.children.is_empty() || child.is_own(page);
+            self.helping.lending.note_back(is_alone);
         }
         match (state, known) {
             (State::Stored, Some(page)) => {

@@ -4,8 +4,9 @@
 //! Children begin with a small part of the budget, on top of it: mostly they end soon, or read once through
 //! what there is. But one may go through the same pages over and over while its parent only waits for it.
 //! Then the parent lends it memory, and takes it back as soon as it waits for pages itself, even if it does
-//! so much less often than the child. Several children get no more: what these have in place is mostly what
-//! they share with each other and their parent, and whoever wants it back would get a copy for itself.
+//! so much less often than the child. Several children get more only for memory
+//! that they have mapped themselves: of what they have from their parent, whoever wants it back would get a
+//! copy for itself.
 
 use super::child::Child;
 use super::helpers::SHARE;
@@ -18,7 +19,7 @@ const WAITED_FOR: u32 = if cfg!(test) { 4 } else { 64 };
 const LENDS_FROM: u32 = 64;
 const RETURNS_BELOW: u32 = 16;
 /// A parent keeps this part of the budget in any case, and so many pages.
-const KEEPS: u64 = 4;
+const KEEPS: u64 = 8;
 const LEAST: u64 = if cfg!(test) { 1 } else { Limits::LEAST };
 /// It goes back so much faster than it was lent.
 const RETURNED: u64 = 4;
@@ -41,9 +42,9 @@ impl Lending {
         self.own = self.own.saturating_add(u32::try_from(pages).unwrap_or(u32::MAX));
     }
 
-    /// A child waits for a page that went a moment ago.
-    pub(super) fn note_back(&mut self) {
-        self.back = self.back.saturating_add(1);
+    /// A child waits for a page that went a moment ago. `is_alone`: no other child has that too.
+    pub(super) fn note_back(&mut self, is_alone: bool) {
+        self.back = self.back.saturating_add(is_alone.into());
     }
 
     /// Whether to lend more, or less, when that is known.
@@ -80,7 +81,7 @@ impl Engine {
         let lending = &mut self.helping.lending;
         match lending.lends_more() {
             _ if self.children.is_empty() => lending.may = 0,
-            Some(true) if self.children.len() == 1 && has_room && has_use => {
+            Some(true) if has_room && has_use => {
                 lending.may = (lending.may + step).min(most);
             }
             Some(false) => lending.may = lending.may.saturating_sub(step * RETURNED),
@@ -101,7 +102,8 @@ mod tests {
         let verdict = |own: u64, back: u32| {
             let mut lending = Lending::default();
             lending.note_own(own);
-            (0..back).for_each(|_| lending.note_back());
+            (0..back).for_each(|_| lending.note_back(true));
+            (0..back).for_each(|_| lending.note_back(false));
             let verdict = lending.lends_more();
             assert_eq!(lending.lends_more(), None, "that is over");
             verdict
