@@ -4,12 +4,12 @@
 ///
 /// # Safety
 /// As the call itself: what the words point to must be what the kernel takes it for.
-#[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn syscall(number: libc::c_long, words: [usize; 6]) -> isize {
     let outcome: isize;
     // SAFETY: the kernel's convention: it changes nothing but these registers, and memory as the caller
     // allows.
     unsafe {
+        #[cfg(target_arch = "x86_64")]
         std::arch::asm!(
             "syscall",
             inlateout("rax") number as isize => outcome,
@@ -18,19 +18,7 @@ pub(crate) unsafe fn syscall(number: libc::c_long, words: [usize; 6]) -> isize {
             lateout("rcx") _, lateout("r11") _,
             options(nostack)
         );
-    }
-    outcome
-}
-
-/// Makes a system call with up to six words. A negative number is an errno.
-///
-/// # Safety
-/// As the call itself: what the words point to must be what the kernel takes it for.
-#[cfg(target_arch = "aarch64")]
-pub(crate) unsafe fn syscall(number: libc::c_long, words: [usize; 6]) -> isize {
-    let outcome: isize;
-    // SAFETY: the kernel's convention: it changes nothing but this register, and memory as the caller allows.
-    unsafe {
+        #[cfg(target_arch = "aarch64")]
         std::arch::asm!(
             "svc 0",
             in("x8") number,

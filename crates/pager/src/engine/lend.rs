@@ -4,9 +4,8 @@
 //! Children begin with a small part of the budget, on top of it: mostly they end soon, or read once through
 //! what there is. But one may go through the same pages over and over while its parent only waits for it.
 //! Then the parent lends it memory, and takes it back as soon as it waits for pages itself, even if it does
-//! so much less often than the child. Several children get more only for memory
-//! that they have mapped themselves: of what they have from their parent, whoever wants it back would get a
-//! copy for itself.
+//! so much less often than the child. Several children get more only for memory that they have mapped
+//! themselves: of what they have from their parent, whoever wants it back would get a copy for itself.
 
 use super::child::Child;
 use super::helpers::SHARE;
