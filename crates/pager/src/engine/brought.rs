@@ -16,6 +16,8 @@ pub(super) struct Brought {
     /// Those that went a moment before, in the order in which they came, and the others.
     known: VecDeque<u32>,
     others: VecDeque<u32>,
+    /// Those that should have gone already, before either.
+    due: VecDeque<u32>,
     /// All of these, and the last that came: who waited for that must have seen it before it goes.
     noted: Numbers,
     last: Option<u32>,
@@ -30,7 +32,7 @@ pub(super) struct Brought {
 impl Brought {
     /// How many may go.
     pub(super) fn len(&self) -> usize {
-        self.known.len() + self.others.len()
+        self.known.len() + self.others.len() + self.due.len()
     }
 
     /// Whether it may go.
@@ -50,13 +52,23 @@ impl Brought {
         true
     }
 
+    /// A page that could not go has come to be one that can. False when that is known.
+    pub(super) fn note_due(&mut self, page: u32) -> bool {
+        let is_news = !self.noted.has(page);
+        if is_news {
+            self.noted.note(page);
+            self.due.push_back(page);
+        }
+        is_news
+    }
+
     /// The page that goes next.
     pub(super) fn next(&mut self) -> Option<u32> {
         let are_many = self.others.len() > self.len() / PART;
         let others_first = are_many && self.others.front() != self.last.as_ref();
-        let mut lines = [&mut self.known, &mut self.others];
+        let mut lines = [&mut self.due, &mut self.known, &mut self.others];
         if others_first {
-            lines.reverse();
+            lines[1..].reverse();
         }
         let page = lines.into_iter().find_map(VecDeque::pop_front)?;
         self.noted.clear(page);
@@ -129,6 +141,8 @@ mod tests {
         let mut brought = Brought::default();
         assert!(brought.note(7) && !brought.note(7) && brought.note(8));
         assert_eq!((brought.next(), brought.next(), brought.next()), (Some(7), Some(8), None));
+        assert!(brought.note(7) && brought.note_due(9) && !brought.note_due(7) && !brought.note(9));
+        assert_eq!((brought.len(), brought.next(), brought.next()), (2, Some(9), Some(7)), "what is due goes first");
         (7..9).for_each(|page| brought.note_gone(page, 2));
         (20..22).for_each(|page| brought.note_gone(page, 2));
         assert!(brought.is_wanted_back(7) && !brought.is_wanted_back(7));

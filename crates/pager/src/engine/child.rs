@@ -491,7 +491,8 @@ impl Engine {
     }
 
     /// A child forked in turn.
-    fn child_forked(&mut self, child: &Child, descriptor: Descriptor) -> Result<(), Errno> {
+    fn child_forked(&mut self, child: &mut Child, descriptor: Descriptor) -> Result<(), Errno> {
+        child.relief.search.note_shared();
         let mut table = child.table.of_child(child.table.len());
         self.inherit(&child.space, &mut table, |_, page| {
             match (child.table.state(page), child.table.place(page)) {

@@ -113,6 +113,11 @@ impl Relief {
         self.helper.is_some() && self.brought.note(page)
     }
 
+    /// A page was seen that the child has to itself. False when that is known.
+    pub(super) fn note_seen(&mut self, page: u32) -> bool {
+        if self.search.is_copied(page) { self.brought.note_due(page) } else { self.note(page) }
+    }
+
     /// Somebody waits for a page. Whether it went lately.
     pub(super) fn is_wanted_back(&mut self, page: u32) -> bool {
         self.brought.is_wanted_back(page)
@@ -238,10 +243,12 @@ impl Engine {
     /// them then has to go, each of them a copy.
     pub(super) fn may_unshare(&mut self) -> bool {
         let (children, share) = (self.children.len() as u64, self.share_of_children());
+        let all: u64 = self.children.iter().map(Child::can_give).sum();
+        let (share_of_one, more) = (KEPT.max(share / children.max(1)), 2 * AT_ONCE as u64);
         let can_follow = |child: &Child| {
             child.relief.helper.is_some()
                 && child.can_look_at_more()
-                && child.can_give() <= KEPT.max(share / children) + 2 * AT_ONCE as u64
+                && (all <= share || child.can_give() <= share_of_one + more)
         };
         children == 0
             || children <= SHARED_BY_MOST
@@ -290,16 +297,15 @@ impl Engine {
     fn note_taken(&mut self, child: &mut Child, taken: Taken) {
         let asked = std::mem::take(&mut child.relief.asked);
         for (index, page) in asked.into_iter().enumerate() {
-            child.relief.search.note_asked(page, taken.took >> index & 1 == 1);
             if taken.took >> index & 1 == 0 {
                 if taken.broke_off {
                     child.relief.note(page);
                 } else {
-                    // It is shared or held in place otherwise, and stays.
-                    child.let_copy_go(page, &mut self.slots, &mut self.pool);
+                    self.note_stays(child, page);
                 }
                 continue;
             }
+            child.relief.search.note_went(page);
             child.pages = child.pages.saturating_sub(1);
             child.relief.brought.note_gone(page, self.limits.budget / REMEMBERED);
             self.stats.add(Stat::Evicted, 1);
@@ -317,6 +323,18 @@ impl Engine {
                 Some(place) => child.table.set(page, State::Staged, Some(place as u32 | SENT)),
                 None => child.table.set(page, State::Lost, None),
             }
+        }
+    }
+
+    /// A page that was asked for is shared or held in place otherwise. What a child shares with children of its
+    /// own goes when it was copied; these have it to themselves then.
+    fn note_stays(&mut self, child: &mut Child, page: u32) {
+        child.let_copy_go(page, &mut self.slots, &mut self.pool);
+        // It counts again when it is seen.
+        child.pages = child.pages.saturating_sub(1);
+        let can_all_follow = (self.children.len() as u64) < SHARED_BY_MOST;
+        if can_all_follow && child.relief.search.can_be_copied(page) {
+            self.children.iter_mut().for_each(|other| other.relief.search.look_soon());
         }
     }
 

@@ -276,11 +276,14 @@ fn child_that_shares() -> World {
     world
 }
 
-/// So many turns, each after the helper has done what it was asked for and all is written.
+/// So many turns, each after the helpers have done what they were asked for and all is written.
 fn help_and_write(world: &mut World, turns: u32) {
     for _ in 0..turns {
-        while kernel(|kernel| kernel.helping.get(&1).is_some_and(|helping| !helping.over)) {
-            world.take(&Step::Help(1));
+        let is_at_it = |number| kernel(|kernel| kernel.helping.get(&number).is_some_and(|it| !it.over));
+        for number in 1..=world.engine.children.len() {
+            while is_at_it(number) {
+                world.take(&Step::Help(number));
+            }
         }
         while world.steps().contains(&Step::Write(0, true)) {
             world.take(&Step::Write(0, true));
@@ -319,6 +322,37 @@ fn what_a_child_had_from_its_parent_is_written_once() {
     };
     assert_eq!([there(0), there(1)], [vec![], vec![BASE + BLOCK_BYTES]], "{}", world.story);
     assert_eq!(world.engine.stats.get(Stat::Written), 4);
+    world.settle();
+}
+
+#[test]
+fn what_a_child_shares_with_a_child_of_its_own_goes_in_both() {
+    let mut world = child_with_three_pages(2);
+    let there = |number: usize| kernel(|kernel| kernel.memories[number].standing.len());
+    world.take(&Step::Fork(1, 0));
+    help_and_write(&mut world, 4);
+    world.take(&Step::GoOn(1, 0));
+    assert_eq!([there(1), there(2)], [3, 3]);
+    help_and_write(&mut world, 40);
+    assert_eq!([there(1), there(2)], [1, 1], "one is what a child keeps: {}", world.story);
+    world.settle();
+}
+
+#[test]
+fn what_stays_though_it_is_copied_is_tried_now_and_then() {
+    let mut world = child_with_three_pages(1);
+    kernel(|kernel| kernel.memories[1].pinned.extend([BASE, BASE + BLOCK_BYTES]));
+    let mut tries = [100, 300, 300].map(|turns| {
+        help_and_write(&mut world, turns);
+        world.story.matches("Help").count()
+    });
+    (1..3).rev().for_each(|index| tries[index] -= tries[index - 1]);
+    // For each of the two asked for and seen in a round of a second and more, of 6 ms each turn.
+    assert!(tries[0] < 100 && (2..=16).contains(&tries[2]), "{tries:?}\n{}", world.story);
+    assert_eq!(world.engine.children[0].held(), 1, "nor does it count: {}", world.story);
+    kernel(|kernel| kernel.memories[1].pinned.clear());
+    help_and_write(&mut world, 400);
+    assert_eq!(kernel(|kernel| kernel.memories[1].standing.len()), 1, "{}", world.story);
     world.settle();
 }
 

@@ -117,7 +117,7 @@ impl fmt::Display for Notice {
             Self::ChildAbove { process, bytes } => write!(
                 f,
                 "its child {process} holds {}, more than the budget: static and Go programs, children made \
-                 without the C library's fork, and what children share with one another are not limited; \
+                 without the C library's fork, and what more than 16 children share are not limited; \
                  wanted --backend swap, which limits all together",
                 format_size(bytes.next_multiple_of(MIB))
             ),

@@ -42,6 +42,8 @@ pub(super) struct Search {
     /// Pages that were seen and have not gone yet, and whether some have since it began anew.
     seen: Numbers,
     found: bool,
+    /// Pages that did not go when they were asked for, and are to be copied for that once.
+    copied: Numbers,
     /// Stretches of pages that the helper looks at.
     looking: Vec<Range<u32>>,
     /// Memory that the child was told to go on with giving up, and until when it may do so: what stands there
@@ -55,6 +57,13 @@ struct First {
     pages: Range<u32>,
     /// What is shared is copied. Else nothing is known of what stands there.
     copied: bool,
+}
+
+impl First {
+    /// Whether these follow, and are no more than one look with them.
+    fn goes_on_with(&self, pages: &Range<u32>) -> bool {
+        self.pages.end == pages.start && pages.end - self.pages.start <= BLOCK_PAGES
+    }
 }
 
 impl Search {
@@ -71,7 +80,15 @@ impl Search {
     }
 
     fn look_first(&mut self, pages: Range<u32>, copied: bool) {
-        self.first.push_back(First { pages, copied });
+        match self.first.back_mut() {
+            Some(last) if last.copied && copied && last.goes_on_with(&pages) => last.pages.end = pages.end,
+            _ => self.first.push_back(First { pages, copied }),
+        }
+        self.look_soon();
+    }
+
+    /// There may be something to be found.
+    pub(super) fn look_soon(&mut self) {
         self.every = self.every.min(LOOKS_EVERY);
     }
 
@@ -94,10 +111,33 @@ impl Search {
         self.looking.clear();
     }
 
-    /// A page that was asked for went, or did not.
-    pub(super) fn note_asked(&mut self, page: u32, went: bool) {
-        let was_seen = self.seen.take(page);
-        self.found |= was_seen && went;
+    /// A page that was asked for went.
+    pub(super) fn note_went(&mut self, page: u32) {
+        self.found |= self.seen.take(page);
+        self.copied.clear(page);
+    }
+
+    /// A page that was asked for stays. If it was shared, a copy can go. False when that was tried before: it
+    /// is pinned or locked then.
+    pub(super) fn can_be_copied(&mut self, page: u32) -> bool {
+        self.seen.clear(page);
+        let is_news = !self.copied.has(page);
+        if is_news {
+            self.copied.note(page);
+            self.look_first(page..page + 1, true);
+            self.looked = None;
+        }
+        is_news
+    }
+
+    /// Whether that was tried.
+    pub(super) fn is_copied(&self, page: u32) -> bool {
+        self.copied.has(page)
+    }
+
+    /// The child forked: what it has in place it shares from now on.
+    pub(super) fn note_shared(&mut self) {
+        self.copied.clear_all();
     }
 
     /// The child was told to go on with giving up memory, and will have done it some time later.
@@ -126,10 +166,10 @@ impl Search {
     /// The state in a word.
     #[cfg(test)]
     pub(super) fn digest(&self) -> String {
-        let Self { first, next, looked: _, every, seen, found, looking, given } = self;
+        let Self { first, next, looked: _, every, seen, found, copied, looking, given } = self;
         let now = Instant::now();
         let given: Vec<_> = given.iter().map(|(range, until)| (range, until.duration_since(now))).collect();
-        format!("{:?}", (first, next, every, seen, found, looking, given))
+        format!("{:?}", (first, next, every, seen, found, copied, looking, given))
     }
 }
 
@@ -141,7 +181,7 @@ impl Child {
                 if self.is_new(page) {
                     self.table.set(page, State::Resident, None);
                 }
-                if self.knows(page) && self.table.state(page) == State::Resident && self.relief.note(page) {
+                if self.knows(page) && self.table.state(page) == State::Resident && self.relief.note_seen(page) {
                     self.relief.search.seen.note(page);
                     self.pages += 1;
                 }
