@@ -142,7 +142,11 @@ mod tests {
         assert!(brought.note(7) && !brought.note(7) && brought.note(8));
         assert_eq!((brought.next(), brought.next(), brought.next()), (Some(7), Some(8), None));
         assert!(brought.note(7) && brought.note_due(9) && !brought.note_due(7) && !brought.note(9));
-        assert_eq!((brought.len(), brought.next(), brought.next()), (2, Some(9), Some(7)), "what is due goes first");
+        assert_eq!(
+            (brought.len(), brought.next(), brought.next()),
+            (2, Some(9), Some(7)),
+            "what is due goes first"
+        );
         (7..9).for_each(|page| brought.note_gone(page, 2));
         (20..22).for_each(|page| brought.note_gone(page, 2));
         assert!(brought.is_wanted_back(7) && !brought.is_wanted_back(7));

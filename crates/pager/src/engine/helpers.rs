@@ -326,8 +326,8 @@ impl Engine {
         }
     }
 
-    /// A page that was asked for is shared or held in place otherwise. What a child shares with children of its
-    /// own goes when it was copied; these have it to themselves then.
+    /// A page that was asked for is shared or held in place otherwise. What a child shares with children of
+    /// its own goes when it was copied; these have it to themselves then.
     fn note_stays(&mut self, child: &mut Child, page: u32) {
         child.let_copy_go(page, &mut self.slots, &mut self.pool);
         // It counts again when it is seen.

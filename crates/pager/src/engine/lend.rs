@@ -17,6 +17,8 @@ const WAITED_FOR: u32 = if cfg!(test) { 4 } else { 64 };
 /// taken back when they are fewer than so many.
 const LENDS_FROM: u32 = 64;
 const RETURNS_BELOW: u32 = 16;
+/// So many steps are lent each time.
+const STEPS: u32 = 8;
 /// A parent keeps this part of the budget in any case, and so many pages.
 const KEEPS: u64 = 8;
 const LEAST: u64 = if cfg!(test) { 1 } else { Limits::LEAST };
@@ -33,6 +35,8 @@ pub(super) struct Lending {
     /// For so many this process has waited since the last look, and so many came back to children.
     own: u32,
     back: u32,
+    /// So many steps more are to be lent, as soon as there is room for each.
+    due: u32,
 }
 
 impl Lending {
@@ -44,6 +48,11 @@ impl Lending {
     /// A child waits for a page that went a moment ago. `is_alone`: no other child has that too.
     pub(super) fn note_back(&mut self, is_alone: bool) {
         self.back = self.back.saturating_add(is_alone.into());
+    }
+
+    /// Whether room is wanted to lend more.
+    pub(super) fn wants_room(&self) -> bool {
+        self.due > 0
     }
 
     /// Whether to lend more, or less, when that is known.
@@ -79,12 +88,17 @@ impl Engine {
         let most = all.min(self.limits.budget / KEEPS * (KEEPS - 1));
         let lending = &mut self.helping.lending;
         match lending.lends_more() {
-            _ if self.children.is_empty() => lending.may = 0,
-            Some(true) if has_room && has_use => {
-                lending.may = (lending.may + step).min(most);
+            _ if self.children.is_empty() => (lending.may, lending.due) = (0, 0),
+            Some(true) => lending.due = STEPS,
+            Some(false) => {
+                lending.may = lending.may.saturating_sub(step * RETURNED);
+                lending.due = 0;
             }
-            Some(false) => lending.may = lending.may.saturating_sub(step * RETURNED),
-            _ => {}
+            None => {}
+        }
+        if lending.due > 0 && has_room && has_use {
+            lending.may = (lending.may + step).min(most);
+            lending.due -= 1;
         }
         let given = theirs.saturating_sub(share).min(lending.lent);
         let lent = std::mem::replace(&mut lending.lent, lending.may.max(given));

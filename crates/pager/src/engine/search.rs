@@ -181,7 +181,10 @@ impl Child {
                 if self.is_new(page) {
                     self.table.set(page, State::Resident, None);
                 }
-                if self.knows(page) && self.table.state(page) == State::Resident && self.relief.note_seen(page) {
+                if self.knows(page)
+                    && self.table.state(page) == State::Resident
+                    && self.relief.note_seen(page)
+                {
                     self.relief.search.seen.note(page);
                     self.pages += 1;
                 }
