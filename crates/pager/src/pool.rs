@@ -116,8 +116,9 @@ impl Codec {
 /// Compressed pages, by their cells.
 pub struct Pool {
     memory: Chunks<CHUNK_BYTES>,
+    /// Those that were ever in use: each process has its own, most of which hardly grow.
     chunks: Vec<Option<Chunk>>,
-    /// Chunks in use, and not.
+    /// Chunks in use, and not any more.
     used: Vec<u32>,
     empty: Vec<u32>,
     /// Chunks with free slots, by class, and how many these are.
@@ -161,9 +162,9 @@ impl Pool {
         let count = (pages / u64::from(CHUNK_PAGES)).min(u64::from(u32::MAX / SLOTS_MAX)) as u32;
         Ok(Self {
             memory: Chunks::new(count as usize)?,
-            chunks: (0..count).map(|_| None).collect(),
+            chunks: Vec::with_capacity(count as usize),
             used: Vec::new(),
-            empty: (0..count).rev().collect(),
+            empty: Vec::new(),
             open: Default::default(),
             free: [0; CLASSES],
             limit: count,
@@ -201,12 +202,14 @@ impl Pool {
     /// The program has locked all its memory (mlockall): what the kernel has put into empty chunks goes back.
     pub fn unlock(&mut self) {
         self.memory.unlock();
-        self.empty.iter().for_each(|&number| self.memory.give_back(number as usize));
+        let were_in_use = self.empty.iter().map(|&number| number as usize);
+        let empty = were_in_use.chain(self.chunks.len()..self.memory.count());
+        empty.for_each(|number| self.memory.give_back(number));
     }
 
     /// From now on it takes no more than so many pages of DRAM; what is there stays until it is taken out.
     pub fn set_limit(&mut self, pages: u64) {
-        self.limit = (pages / u64::from(CHUNK_PAGES)).min(self.chunks.len() as u64) as u32;
+        self.limit = (pages / u64::from(CHUNK_PAGES)).min(self.memory.count() as u64) as u32;
         self.lacks &= self.is_short_of_chunks();
     }
 
@@ -348,7 +351,7 @@ impl Pool {
             self.lacks = true;
             return None;
         }
-        let number = self.empty.pop()?;
+        let number = self.empty.pop().or_else(|| self.add_chunk())?;
         let slots = slots_of(class) as usize;
         self.free[class] += slots as u32;
         self.chunks[number as usize] = Some(Chunk {
@@ -365,6 +368,15 @@ impl Pool {
         self.open[class].push(number);
         self.used.push(number);
         Some(number)
+    }
+
+    /// One that was never in use.
+    fn add_chunk(&mut self) -> Option<u32> {
+        let number = self.chunks.len();
+        (number < self.memory.count()).then(|| {
+            self.chunks.push(None);
+            number as u32
+        })
     }
 
     fn chunk(&self, cell: Cell) -> Option<&Chunk> {

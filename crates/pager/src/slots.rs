@@ -5,6 +5,7 @@
 //! the page alone: stores are larger than what is in them, and soon all their slots were used once.
 
 use crate::space::{bits_of, pages_where};
+use std::ops::Range;
 
 /// Slots of a segment: a run of 256 KiB.
 pub const SEGMENT_SLOTS: u32 = 64;
@@ -70,7 +71,10 @@ pub struct Slots {
     most_holds: u16,
     /// Writes in flight into each segment: it must not be used again before they are over.
     busy: Vec<u8>,
+    /// Segments that are empty again, and those that were never used: each process has its own, most of which
+    /// hardly use any.
     empty: Vec<u32>,
+    fresh: Vec<Range<u32>>,
     /// Slots that may be used: as many as there are, unless the store is to be had in parts.
     usable: u64,
     openings: Openings,
@@ -134,8 +138,9 @@ impl Slots {
             held: vec![0; segments as usize],
             most_holds: u16::MAX,
             busy: vec![0; segments as usize],
-            // Segment 0 holds slot 0, so it is left out. Low numbers are used first.
-            empty: (1..segments).rev().collect(),
+            empty: Vec::new(),
+            // Segment 0 holds slot 0, so it is left out.
+            fresh: (1 < segments).then_some(1..segments).into_iter().collect(),
             usable: u64::from(segments * SEGMENT_SLOTS),
             openings: Openings(vec![0; segments as usize]),
             open: None,
@@ -147,15 +152,16 @@ impl Slots {
     /// A store of up to `segments` segments, of which none may be used before [`Slots::add`].
     #[must_use]
     pub fn without_room(segments: u32) -> Self {
-        Self { empty: Vec::new(), usable: 0, ..Self::new(segments) }
+        Self { fresh: Vec::new(), usable: 0, ..Self::new(segments) }
     }
 
     /// From now on these segments may be used too, as far as there are so many.
-    pub fn add(&mut self, segments: std::ops::Range<u32>) {
+    pub fn add(&mut self, segments: Range<u32>) {
         let segments = segments.start..segments.end.min(self.live.len() as u32);
         self.usable += segments.len() as u64 * u64::from(SEGMENT_SLOTS);
         // Segment 0 holds slot 0, so it is left out.
-        self.empty.extend(segments.filter(|&segment| segment != 0).rev());
+        let fresh = segments.start.max(1)..segments.end;
+        self.fresh.extend((!fresh.is_empty()).then_some(fresh));
     }
 
     /// Whether emptying segments would give room enough: half of what may be used is not needed.
@@ -173,7 +179,19 @@ impl Slots {
     /// Empty segments.
     #[must_use]
     pub fn empty_segments(&self) -> usize {
-        self.empty.len()
+        self.empty.len() + self.fresh.iter().map(Range::len).sum::<usize>()
+    }
+
+    fn take_empty(&mut self) -> Option<u32> {
+        let again = self.empty.pop();
+        again.or_else(|| {
+            let fresh = self.fresh.last_mut()?;
+            let segment = fresh.next();
+            if fresh.start == fresh.end {
+                self.fresh.pop();
+            }
+            segment
+        })
     }
 
     /// How many are to be kept empty: as many as are filled while the next ones are emptied.
@@ -188,7 +206,7 @@ impl Slots {
     pub fn room_for_run(&self) -> u32 {
         match self.open {
             Some((_, used)) if used < SEGMENT_SLOTS => SEGMENT_SLOTS - used,
-            _ if !self.empty.is_empty() => SEGMENT_SLOTS,
+            _ if self.empty_segments() > 0 => SEGMENT_SLOTS,
             _ => 0,
         }
     }
@@ -202,7 +220,7 @@ impl Slots {
         let (segment, used) = match self.open {
             Some((segment, used)) if used < SEGMENT_SLOTS => (segment, used),
             _ => {
-                let segment = self.empty.pop()?;
+                let segment = self.take_empty()?;
                 self.openings.0[segment as usize] += 1;
                 (segment, 0)
             }

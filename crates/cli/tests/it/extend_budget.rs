@@ -164,3 +164,20 @@ fn thousands_of_pieces_are_held_to_the_budget() {
     let held = stats["processes"][0]["held_max"].as_u64().expect("a counter") * 4096;
     assert!(held <= 192 << 20, "held {held} bytes: {stats}");
 }
+
+/// Tables for a compressed tier of the largest size were written at the start of each process: 88 bytes for 64 KiB
+/// of the budget, and 14 ms where that is 16 GiB.
+#[test]
+fn a_small_program_costs_the_same_whatever_the_budget() {
+    const NAME: &str = "extend_budget::a_small_program_costs_the_same_whatever_the_budget";
+    let Some((store, place, _swap_is_off)) = ready(NAME, "sleep") else { return };
+    let [little, much] = ["64MiB", "2GiB"].map(|dram| {
+        let stats = place.path().join(dram);
+        let arguments = ["--quiet", "--backend", "pager", "--dram", dram, "--stats", stats.to_str().unwrap()];
+        let (code, _, error) = extend(&arguments, store.path(), &["sleep", "0.2"]);
+        assert_eq!(code, 0, "{error}");
+        let stats: serde_json::Value = serde_json::from_slice(&std::fs::read(stats).unwrap()).unwrap();
+        stats["processes"][0]["held_max"].as_u64().expect("a counter")
+    });
+    assert!(little > 0 && much < little + 64, "{little} and {much} pages");
+}
