@@ -256,16 +256,20 @@ impl Engine {
                 && self.can_write_for_children()
     }
 
-    /// Whether a child keeps so many more of what may go than it should, beside others.
-    fn keeps_too_much(&self, child: &Child, more: u64) -> bool {
-        let others: u64 = self.children.iter().map(Child::can_give).sum();
-        let (all, share) = (others + child.can_give(), self.share_of_children());
-        all > share + more && child.can_give() > KEPT.max(share / (self.children.len() as u64 + 1)) + more
+    /// Whether a child keeps so many more than it should of `what` of theirs, beside others.
+    fn keeps_too_much(&self, child: &Child, what: fn(&Child) -> u64, more: u64) -> bool {
+        let (others, its): (u64, u64) = (self.children.iter().map(what).sum(), what(child));
+        let share = self.share_of_children();
+        others + its > share + more && its > KEPT.max(share / (self.children.len() as u64 + 1)) + more
     }
 
-    /// Whether a child gets no more pages until some have gone, as they can.
+    /// Whether a child gets no more pages until some have gone, as they can. It does not wait for those that
+    /// it has to itself because its parent has got others.
     pub(super) fn has_child_to_wait(&mut self, child: &Child) -> bool {
-        child.relief.helper.is_some() && self.keeps_too_much(child, MORE) && self.can_write_for_children()
+        let wanted = |child: &Child| child.can_give().saturating_sub(child.relief.search.seen());
+        child.relief.helper.is_some()
+            && self.keeps_too_much(child, wanted, MORE)
+            && self.can_write_for_children()
     }
 
     /// Takes note of what a child's helper has done. False while it is at it.
@@ -439,7 +443,7 @@ impl Engine {
     /// share.
     pub(super) fn relieve(&mut self, child: &mut Child) {
         let is_free = child.relief.sent.is_empty() && !child.relief.search.is_at_it();
-        if !is_free || !self.keeps_too_much(child, 0) {
+        if !is_free || !self.keeps_too_much(child, Child::can_give, 0) {
             return;
         }
         let (can_write, mut pages) = (self.can_write_for_children(), Vec::new());
@@ -450,6 +454,8 @@ impl Engine {
             let is_there = matches!(child.table.state(page), State::Resident | State::Unpacked);
             if is_there && (can_write || has_copy(&child.table, page)) {
                 pages.extend(child.space.address(page).map(|address| (address, page)));
+            } else {
+                child.relief.search.forget(page);
             }
         }
         // Those side by side are moved together.

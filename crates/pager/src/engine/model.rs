@@ -310,6 +310,28 @@ fn what_a_child_has_to_itself_since_its_parent_has_another_goes() {
 }
 
 #[test]
+fn a_child_waits_for_what_it_brought_and_not_for_what_its_parent_left_it() {
+    let has_to_wait = |world: &mut World| {
+        let child = world.engine.children.pop().unwrap();
+        let (pages, has_to_wait) = (child.held(), world.engine.has_child_to_wait(&child));
+        world.engine.children.push(child);
+        (pages, has_to_wait)
+    };
+    let mut world = child_with_three_pages(1);
+    assert_eq!(has_to_wait(&mut world), (3, true), "{}", world.story);
+    world.settle();
+    let mut world = child_that_shares();
+    kernel(|kernel| kernel.memories.iter_mut().for_each(|memory| memory.shared.clear()));
+    for _ in 0..40 {
+        if has_to_wait(&mut world).0 < 3 {
+            help_and_write(&mut world, 1);
+        }
+    }
+    assert_eq!(has_to_wait(&mut world), (3, false), "{}", world.story);
+    world.settle();
+}
+
+#[test]
 fn what_a_child_had_from_its_parent_is_written_once() {
     let mut world = child_that_shares();
     // The child changes one of those that its parent evicts, and keeps the last of them.
