@@ -11,7 +11,7 @@ use crate::setup::{Setup, say};
 use crate::{ALLOCATOR, ending, ground};
 use overdrive_sys::affinity::raise_current_thread;
 use overdrive_sys::gate::Gate;
-use overdrive_sys::page_map::AnonymousPages;
+use overdrive_sys::page_map::{AnonymousPages, time_to_grow};
 use overdrive_sys::signals;
 use overdrive_sys::uffd::PAGE;
 use std::ffi::c_void;
@@ -21,8 +21,6 @@ use std::time::Duration;
 
 /// An engine takes memory over from half the budget on. It has to be there before that.
 const START_SHARE: u64 = 4;
-/// No program gets more new memory a second than about this, so this long nothing need be looked at.
-const GROWTH_BYTES_PER_SECOND: u64 = 2 << 30;
 /// The shortest and the longest pause. One that does not grow is looked at less and less often: a look takes
 /// some 40 us, and there may be hundreds of children.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
@@ -134,9 +132,4 @@ fn wait_for_growth(wanted: u64) -> Result<(), String> {
         std::thread::sleep(time_to_grow(wanted - held).clamp(idle, PAUSES[1]));
         ending.look();
     }
-}
-
-/// How long it takes at least to get so many more pages.
-fn time_to_grow(pages: u64) -> Duration {
-    Duration::from_secs_f64((pages * PAGE) as f64 / GROWTH_BYTES_PER_SECOND as f64)
 }

@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 use std::ffi::c_void;
 use std::ops::Range;
+use std::time::Duration;
 
 /// Bits of an entry.
 const PRESENT: u64 = 1 << 63;
@@ -38,6 +39,12 @@ impl AnonymousPages {
     pub fn count(&self) -> Result<u64, Errno> {
         anonymous_pages_in(&self.statm)
     }
+}
+
+/// How long it takes a program at least to get so many more pages: none gets more than about 2 GiB a second.
+#[must_use]
+pub fn time_to_grow(pages: u64) -> Duration {
+    Duration::from_secs_f64((pages * PAGE) as f64 / (2_u64 << 30) as f64)
 }
 
 /// A process's /proc/self/pagemap and statm, kept open: a program may come to a place without /proc (chroot),

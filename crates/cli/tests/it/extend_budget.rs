@@ -181,3 +181,17 @@ fn a_small_program_costs_the_same_whatever_the_budget() {
     });
     assert!(little > 0 && much < little + 64, "{little} and {much} pages");
 }
+
+/// A program of which nothing is under the pager is looked at 25 times a second and not 200.
+#[test]
+fn a_small_program_is_left_alone() {
+    const NAME: &str = "extend_budget::a_small_program_is_left_alone";
+    const SCRIPT: &str = "\
+slept() { for t in /proc/$$/task/*; do grep -q '^overmem$' $t/comm && awk '/^voluntary/ { print $2 }' $t/status; done; }
+sleep 0.5; before=$(slept); sleep 2; echo $(($(slept) - before))";
+    let Some((store, _place, _swap_is_off)) = ready(NAME, "awk") else { return };
+    let arguments = ["--quiet", "--backend", "pager", "--dram", "4GiB"];
+    let (code, text, error) = extend(&arguments, store.path(), &["sh", "-c", SCRIPT]);
+    let times: u32 = text.trim().parse().unwrap_or_else(|_| panic!("{code}: {text:?} {error}"));
+    assert!((2..250).contains(&times), "{times}");
+}

@@ -1,6 +1,6 @@
 //! Nothing to do: looks again for a while, then sleeps.
 
-use super::{Engine, TICK};
+use super::Engine;
 use crate::platform::{AsFd, Instant};
 use overdrive_sys::Errno;
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl Engine {
         }
         // To be told of messages costs the faulting thread and this one time; who is awake looks by itself.
         self.io.watch_once(0, self.userfault.as_fd())?;
-        self.io.submit(Some(if self.changes.untold { UNTOLD_TICK } else { TICK }))?;
+        self.io.submit(Some(if self.changes.untold { UNTOLD_TICK } else { self.sleeps_for() }))?;
         if self.reap() {
             self.end_rest(Instant::now());
         }

@@ -10,6 +10,8 @@ use crate::platform::{Instant, largest_child, shared_memory_pages};
 use crate::ranges::without;
 use crate::seal::Seal;
 use crate::stats::Stat;
+use overdrive_sys::affinity::cpus_of;
+use overdrive_sys::page_map::time_to_grow;
 use overdrive_sys::uffd::PAGE;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -42,6 +44,11 @@ const GAPS_AT_ONCE: usize = 256;
 /// More than the budget must have been held so long, at so many looks, before that is told.
 const ABOVE: Duration = Duration::from_secs(3);
 const ABOVE_LOOKS: u32 = 200;
+/// As long as nothing is under the pager, there is nothing else to do than to look how large the process is:
+/// not before it can have grown to where that begins, and at least so often. Threads on all processors may
+/// make it grow, each twice as fast as most programs do.
+const IDLE_AT_LEAST: Duration = Duration::from_millis(40);
+const GROWS_FASTER: u32 = 2;
 /// Children, and shared memory, are looked at this often.
 const OUTSIDE_EVERY: Duration = Duration::from_secs(1);
 
@@ -130,6 +137,8 @@ pub(super) struct Takeover {
     budget_pages: u64,
     began: bool,
     looked: Instant,
+    pause: Duration,
+    processors: u32,
     /// Pages outside the pager at the end of the last look.
     unmanaged_then: u64,
     /// Pages kept free for growth that no fault tells of.
@@ -153,6 +162,9 @@ impl Engine {
             budget_pages: self.limits.budget,
             began: false,
             looked: now,
+            pause: TICK,
+            // Those of its first thread: this one may be kept to one.
+            processors: cpus_of(std::process::id()).map_or(1, |all| all.len() as u32),
             unmanaged_then: 0,
             ahead: 0,
             above: None,
@@ -178,11 +190,16 @@ impl Engine {
         })
     }
 
+    /// How long the engine may sleep when nobody wakes it.
+    pub(super) fn sleeps_for(&self) -> Duration {
+        self.takeover.as_ref().map_or(TICK, |takeover| takeover.pause)
+    }
+
     /// Looks at the process, if it is time.
     pub(super) fn look_around(&mut self) {
         self.keep_what_is_warm();
         let Some(mut takeover) = self.takeover.take() else { return self.take_hints() };
-        if takeover.looked.elapsed() >= TICK {
+        if takeover.looked.elapsed() >= takeover.pause {
             takeover.looked = Instant::now();
             self.look(&mut takeover);
             self.take_hints();
@@ -197,7 +214,8 @@ impl Engine {
         self.stats.raise(Stat::HeldMax, anonymous);
         let grown = unmanaged.saturating_sub(takeover.unmanaged_then);
         takeover.ahead -= takeover.ahead.div_ceil(AHEAD_FADES).min(takeover.ahead);
-        takeover.ahead = takeover.ahead.max(grown * LOOKS_AHEAD).min(takeover.budget_pages / AHEAD_SHARE);
+        let ahead = grown * LOOKS_AHEAD / takeover.pause.div_duration_f64(TICK).max(1.0) as u64;
+        takeover.ahead = takeover.ahead.max(ahead).min(takeover.budget_pages / AHEAD_SHARE);
         takeover.unmanaged_then = unmanaged;
         self.look_whether_above(takeover, anonymous, unmanaged);
         if takeover.outside_looked.elapsed() >= OUTSIDE_EVERY {
@@ -205,10 +223,15 @@ impl Engine {
             self.look_at_children_outside(takeover);
             self.look_at_shared_memory(takeover.budget_pages);
         }
-        if !takeover.began && anonymous < takeover.budget_pages / 2 {
+        let begins_at = takeover.budget_pages / 2;
+        if !takeover.began && anonymous < begins_at {
+            let may_be_idle = self.space.bytes() == 0 && self.children.is_empty();
+            let most = if may_be_idle { IDLE_AT_LEAST } else { TICK };
+            let grows_for = time_to_grow(begins_at - anonymous) / (GROWS_FASTER * takeover.processors);
+            takeover.pause = grows_for.clamp(TICK, most);
             return;
         }
-        takeover.began = true;
+        (takeover.began, takeover.pause) = (true, TICK);
         if takeover.scan.is_due(grown) {
             takeover.scan.run(self);
             let anonymous = self.page_map.anonymous_pages().unwrap_or(anonymous);
