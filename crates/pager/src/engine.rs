@@ -466,6 +466,7 @@ impl Engine {
         let is_short = self.is_short();
         // A thread that was woken on this processor goes first.
         let others_had_their_turn = self.idle.is_some() || self.spin.is_none();
+        // A child that is to be lent memory may keep the engine busy all the time.
         let lends = self.helping.lending.wants_room();
         if is_short || lends || (!busy && others_had_their_turn) {
             busy |= self.make_room(is_short)? || self.look_for_accesses();

@@ -113,6 +113,7 @@ fn what_cannot_be_swapped_to_is_refused_in_one_line() {
     let file = format!("{place}/area");
     std::fs::write(format!("{place}/taken"), "theirs").unwrap();
     let (taken, state) = (format!("{place}/taken"), format!("{place}/state"));
+    let in_memory = format!("/dev/shm/overdrive-test-{}", std::process::id());
     for (arguments, word) in [
         (vec!["on"], "nothing to swap to"),
         (vec!["plan"], "nothing to swap to"),
@@ -123,7 +124,7 @@ fn what_cannot_be_swapped_to_is_refused_in_one_line() {
         (vec!["on", "--file", &file, "--size", "9000TiB"], "no room for"),
         (vec!["on", "--file", &file, "--size", "4k"], "make no swap area"),
         (vec!["on", "--file", "/none/x", "--size", "1MiB"], "No such file"),
-        (vec!["on", "--file", "/dev/shm/x", "--size", "1MiB"], "memory"),
+        (vec!["on", "--file", &in_memory, "--size", "1MiB"], "memory"),
         (
             vec!["on", "--file", &file, "--size", "16MiB", "--write-to", "/dev/null"],
             "names none of the devices",

@@ -509,6 +509,7 @@ impl Engine {
             return;
         }
         while let Some(page) = child.relief.brought.next() {
+            child.relief.search.forget(page);
             if has_copy(&child.table, page) {
                 child.let_copy_go(page, &mut self.slots, &mut self.pool);
             }
