@@ -131,6 +131,14 @@ impl Slots {
     /// A store of `segments` segments, all empty.
     #[must_use]
     pub fn new(segments: u32) -> Self {
+        let mut slots = Self::without_room(segments);
+        slots.add(0..segments);
+        slots
+    }
+
+    /// A store of up to `segments` segments, of which none may be used before [`Slots::add`].
+    #[must_use]
+    pub fn without_room(segments: u32) -> Self {
         Self {
             owned: vec![0; segments as usize],
             live: vec![0; segments as usize],
@@ -139,20 +147,13 @@ impl Slots {
             most_holds: u16::MAX,
             busy: vec![0; segments as usize],
             empty: Vec::new(),
-            // Segment 0 holds slot 0, so it is left out.
-            fresh: (1 < segments).then_some(1..segments).into_iter().collect(),
-            usable: u64::from(segments * SEGMENT_SLOTS),
+            fresh: Vec::new(),
+            usable: 0,
             openings: Openings(vec![0; segments as usize]),
             open: None,
             taken: 0,
             by_live: ByLive::new(segments),
         }
-    }
-
-    /// A store of up to `segments` segments, of which none may be used before [`Slots::add`].
-    #[must_use]
-    pub fn without_room(segments: u32) -> Self {
-        Self { fresh: Vec::new(), usable: 0, ..Self::new(segments) }
     }
 
     /// From now on these segments may be used too, as far as there are so many.
@@ -183,8 +184,7 @@ impl Slots {
     }
 
     fn take_empty(&mut self) -> Option<u32> {
-        let again = self.empty.pop();
-        again.or_else(|| {
+        self.empty.pop().or_else(|| {
             let fresh = self.fresh.last_mut()?;
             let segment = fresh.next();
             if fresh.start == fresh.end {

@@ -42,10 +42,9 @@ impl Brought {
 
     /// A page has come. False when that is known.
     pub(super) fn note(&mut self, page: u32) -> bool {
-        if self.noted.has(page) {
+        if !self.noted.add(page) {
             return false;
         }
-        self.noted.note(page);
         let line = if self.awaited.take(page) { &mut self.known } else { &mut self.others };
         line.push_back(page);
         self.last = Some(page);
@@ -54,9 +53,8 @@ impl Brought {
 
     /// A page that could not go has come to be one that can. False when that is known.
     pub(super) fn note_due(&mut self, page: u32) -> bool {
-        let is_news = !self.noted.has(page);
+        let is_news = self.noted.add(page);
         if is_news {
-            self.noted.note(page);
             self.due.push_back(page);
         }
         is_news

@@ -115,7 +115,11 @@ impl Relief {
 
     /// A page was seen that the child has to itself. False when that is known.
     pub(super) fn note_seen(&mut self, page: u32) -> bool {
-        if self.search.is_copied(page) { self.brought.note_due(page) } else { self.note(page) }
+        let is_news = if self.search.is_copied(page) { self.brought.note_due(page) } else { self.note(page) };
+        if is_news {
+            self.search.note_seen(page);
+        }
+        is_news
     }
 
     /// Somebody waits for a page. Whether it went lately.
@@ -243,17 +247,17 @@ impl Engine {
     /// them then has to go, each of them a copy.
     pub(super) fn may_unshare(&mut self) -> bool {
         let (children, share) = (self.children.len() as u64, self.share_of_children());
+        if children == 0 {
+            return true;
+        }
         let all: u64 = self.children.iter().map(Child::can_give).sum();
-        let (share_of_one, more) = (KEPT.max(share / children.max(1)), 2 * AT_ONCE as u64);
+        let (share_of_one, more) = (KEPT.max(share / children), 2 * AT_ONCE as u64);
         let can_follow = |child: &Child| {
             child.relief.helper.is_some()
                 && child.can_look_at_more()
                 && (all <= share || child.can_give() <= share_of_one + more)
         };
-        children == 0
-            || children <= SHARED_BY_MOST
-                && self.children.iter().all(can_follow)
-                && self.can_write_for_children()
+        children <= SHARED_BY_MOST && self.children.iter().all(can_follow) && self.can_write_for_children()
     }
 
     /// Whether a child keeps so many more than it should of `what` of theirs, beside others.

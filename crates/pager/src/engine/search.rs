@@ -39,9 +39,8 @@ pub(super) struct Search {
     /// When it was looked last, and how long that is to be ago.
     looked: Option<Instant>,
     every: Duration,
-    /// Pages that were seen and have not gone yet, how many, and whether some have gone since it began anew.
+    /// Pages that were seen and have not gone yet, and whether some have since it began anew.
     seen: Numbers,
-    seen_pages: u64,
     found: bool,
     /// Pages that did not go when they were asked for, and are to be copied for that once.
     copied: Numbers,
@@ -114,34 +113,31 @@ impl Search {
 
     /// A page that was asked for went.
     pub(super) fn note_went(&mut self, page: u32) {
-        self.found |= self.forget(page);
+        self.found |= self.seen.take(page);
         self.copied.clear(page);
     }
 
-    /// A page may not go any more. Whether it was seen.
-    pub(super) fn forget(&mut self, page: u32) -> bool {
-        let was_seen = self.seen.take(page);
-        self.seen_pages -= u64::from(was_seen);
-        was_seen
+    /// A page was seen, and may go.
+    pub(super) fn note_seen(&mut self, page: u32) {
+        self.seen.note(page);
     }
 
-    fn note_seen(&mut self, page: u32) {
-        self.seen_pages += u64::from(!self.seen.has(page));
-        self.seen.note(page);
+    /// It may not any more.
+    pub(super) fn forget(&mut self, page: u32) {
+        self.seen.clear(page);
     }
 
     /// How many pages were seen and may go.
     pub(super) fn seen(&self) -> u64 {
-        self.seen_pages
+        self.seen.count()
     }
 
     /// A page that was asked for stays. If it was shared, a copy can go. False when that was tried before: it
     /// is pinned or locked then.
     pub(super) fn can_be_copied(&mut self, page: u32) -> bool {
         self.forget(page);
-        let is_news = !self.copied.has(page);
+        let is_news = self.copied.add(page);
         if is_news {
-            self.copied.note(page);
             self.look_first(page..page + 1, true);
             self.looked = None;
         }
@@ -184,7 +180,7 @@ impl Search {
     /// The state in a word.
     #[cfg(test)]
     pub(super) fn digest(&self) -> String {
-        let Self { first, next, looked: _, every, seen, seen_pages: _, found, copied, looking, given } = self;
+        let Self { first, next, looked: _, every, seen, found, copied, looking, given } = self;
         let now = Instant::now();
         let given: Vec<_> = given.iter().map(|(range, until)| (range, until.duration_since(now))).collect();
         format!("{:?}", (first, next, every, seen, found, copied, looking, given))
@@ -203,7 +199,6 @@ impl Child {
                     && self.table.state(page) == State::Resident
                     && self.relief.note_seen(page)
                 {
-                    self.relief.search.note_seen(page);
                     self.pages += 1;
                 }
             }

@@ -137,6 +137,7 @@ pub(super) struct Takeover {
     budget_pages: u64,
     began: bool,
     looked: Instant,
+    /// Until the next look; no less than a tick.
     pause: Duration,
     processors: u32,
     /// Pages outside the pager at the end of the last look.
@@ -214,7 +215,8 @@ impl Engine {
         self.stats.raise(Stat::HeldMax, anonymous);
         let grown = unmanaged.saturating_sub(takeover.unmanaged_then);
         takeover.ahead -= takeover.ahead.div_ceil(AHEAD_FADES).min(takeover.ahead);
-        let ahead = grown * LOOKS_AHEAD / takeover.pause.div_duration_f64(TICK).max(1.0) as u64;
+        let ticks = takeover.pause.div_duration_f64(TICK) as u64;
+        let ahead = grown * LOOKS_AHEAD / ticks;
         takeover.ahead = takeover.ahead.max(ahead).min(takeover.budget_pages / AHEAD_SHARE);
         takeover.unmanaged_then = unmanaged;
         self.look_whether_above(takeover, anonymous, unmanaged);
