@@ -784,7 +784,7 @@ impl Mappings {
 }
 
 /// As [`overdrive_sys::page_map::largest_child`].
-pub(crate) fn largest_child() -> Option<(u32, u64)> {
+pub(crate) fn largest_child(_: u32) -> Option<(u32, u64)> {
     None
 }
 

@@ -6,12 +6,14 @@
 //! waits until there is no other left, and does what the last one would have. A first thread that leaves in
 //! the kernel's way (SYS_exit) has nothing run: the process ends with its code.
 
+use overdrive_sys::apart::{Origin, has_ended, has_ended_within, kill_by};
 use overdrive_sys::signals;
 use overdrive_sys::threads_left::ThreadsLeft;
+use rustix::fd::OwnedFd;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// There is a thread that waits to end the program.
@@ -84,38 +86,86 @@ extern "C" fn stand_in(_: *mut c_void) -> *mut c_void {
 /// Looks from time to time whether the program has ended.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// Without it nothing can be told.
-    threads: Option<ThreadsLeft>,
-    /// Threads of this library's.
-    own: usize,
+    program: Program,
     every: Duration,
     looked: Instant,
+}
+
+/// How it is seen that the program has ended.
+#[derive(Debug)]
+enum Program {
+    /// By its threads, beside so many of this library's. Without a list of them nothing can be told.
+    OfThreads(Option<ThreadsLeft>, usize),
+    /// From a process apart, which ends it when that beside it has ended.
+    Apart(Arc<Origin>, Option<OwnedFd>),
 }
 
 impl Watch {
     /// To be made by a thread of this library's, of which there are `own`: their descriptors stay. It does
     /// not look more often than `every` so long.
     pub(crate) fn new(own: usize, every: Duration) -> Self {
-        Self { threads: ThreadsLeft::open().ok(), own, every, looked: Instant::now() }
+        let program = Program::OfThreads(ThreadsLeft::open().ok(), own);
+        Self { program, every, looked: Instant::now() }
     }
 
-    /// Ends the process when no thread of the program is left.
+    /// To be made by a process apart, with the program and a handle of the process apart beside it.
+    pub(crate) fn apart(origin: Arc<Origin>, beside: Option<OwnedFd>, every: Duration) -> Self {
+        Self { program: Program::Apart(origin, beside), every, looked: Instant::now() }
+    }
+
+    /// Sleeps for so long; ends this process when the program has ended.
+    pub(crate) fn sleep(&mut self, time: Duration) {
+        match &self.program {
+            Program::OfThreads(..) => std::thread::sleep(time),
+            Program::Apart(origin, _) => {
+                has_ended_within(&**origin, time);
+                self.every = Duration::ZERO;
+            }
+        }
+        self.look();
+    }
+
+    /// Ends this process when the program has ended.
     pub(crate) fn look(&mut self) {
         if self.looked.elapsed() < self.every {
             return;
         }
         self.looked = Instant::now();
-        let stands_in = STANDS_IN.load(Ordering::Acquire);
-        let others = self.own + usize::from(stands_in);
-        let ended = self.threads.as_ref().and_then(|threads| threads.first_ended_beside(others));
-        match ended {
-            Some(_) if stands_in => {
-                *IS_OVER.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-                IS_OVER.1.notify_all();
-            }
-            // SAFETY: ends the process at once, as nothing of the program runs any more.
-            Some(code) => unsafe { libc::_exit(code) },
-            None => {}
+        match &self.program {
+            Program::OfThreads(threads, own) => end_with_threads(threads.as_ref(), *own),
+            Program::Apart(origin, beside) => end_with(origin, beside.as_ref()),
         }
+    }
+}
+
+/// Ends this process when no thread of the program is left beside `own` of this library's.
+fn end_with_threads(threads: Option<&ThreadsLeft>, own: usize) {
+    let stands_in = STANDS_IN.load(Ordering::Acquire);
+    let others = own + usize::from(stands_in);
+    let ended = threads.and_then(|threads| threads.first_ended_beside(others));
+    match ended {
+        Some(_) if stands_in => {
+            *IS_OVER.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            IS_OVER.1.notify_all();
+        }
+        // SAFETY: ends the process at once, as nothing of the program runs any more.
+        Some(code) => unsafe { libc::_exit(code) },
+        None => {}
+    }
+}
+
+/// Ends this process, which is apart, when the program has, and the program when the process beside this one
+/// has.
+fn end_with(origin: &Origin, beside: Option<&OwnedFd>) {
+    let is_there = origin.is_there();
+    let is_alone = beside.is_some_and(has_ended);
+    if is_there && is_alone {
+        origin.kill();
+    }
+    // It may wait for a page, which nobody brings any more.
+    beside.filter(|_| !is_there).into_iter().for_each(kill_by);
+    if !is_there || is_alone {
+        // SAFETY: ends this process at once; what it would run at its end is the program's.
+        unsafe { libc::_exit(0) }
     }
 }

@@ -10,7 +10,7 @@
 //! of a thread, and for a child's child with that of the child. This signal outlives exec: another program
 //! with this library takes it back, which it knows for ours by a timer slack that nobody else asks for.
 
-use crate::{ALLOCATOR, late};
+use crate::{ALLOCATOR, apart, ground, late};
 use overdrive_pager::table::mark_of;
 use overdrive_sys::helper::{self, Door};
 use std::cell::Cell;
@@ -42,6 +42,8 @@ thread_local! {
 }
 /// The process and thread of the engine and the number of the pipe's reading end there; 0 before it runs.
 static ENGINE: [AtomicI32; 3] = [const { AtomicI32::new(0) }; 3];
+/// The process that it serves first of all; 0 before it runs.
+static SERVED: AtomicI32 = AtomicI32::new(0);
 
 /// Whether this process is a child of the one that the engine serves first of all.
 pub(crate) fn is_child() -> bool {
@@ -73,18 +75,20 @@ pub(crate) fn note_engine() {
         for (place, number) in ENGINE.iter().zip([process, thread, ends[0]]) {
             place.store(number, Ordering::Release);
         }
+        SERVED.store(ground::program() as i32, Ordering::Release);
     }
 }
 
 extern "C" fn before() {
     // SAFETY: both calls only return numbers.
     let (process, thread) = unsafe { (libc::getpid(), libc::gettid()) };
-    let is_engines = process == ENGINE[0].load(Ordering::Relaxed);
+    let is_engines = process == SERVED.load(Ordering::Relaxed);
     FIRST_THREAD_OF.set(if process == thread && is_engines { process } else { 0 });
 }
 
 extern "C" fn in_child() {
     IS_CHILD.store(true, Ordering::Relaxed);
+    apart::forget();
     if !TAKEN_OVER.load(Ordering::Relaxed) {
         return late::watch();
     }

@@ -2,31 +2,34 @@
 
 use crate::ALLOCATOR;
 use overdrive_sys::uffd::PAGE;
+use std::cell::Cell;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The ranges to leave out: our allocator's memory, this thread's stack, and what the C library keeps for it.
 pub(crate) fn own_ranges() -> Vec<Range<u64>> {
     let mut ranges = vec![ALLOCATOR.extent()];
     ranges.extend(own_stack());
+    ranges.extend(stack_apart());
     ranges.extend(thread_vector());
-    let agent = AGENT_STACK.each_ref().map(|word| word.load(Ordering::Acquire));
-    ranges.push(agent[0]..agent[1]);
+    let agent = AGENT.each_ref().map(|word| word.load(Ordering::Acquire));
+    ranges.extend([agent[0]..agent[1], agent[2]..agent[3]]);
     let first = FIRST_THREAD.load(Ordering::Relaxed);
     ranges.extend((first != 0).then(|| first..first + 2 * PAGE));
     ranges
 }
 
-/// The stack of the agent's thread.
-static AGENT_STACK: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+/// The stack of the agent's thread, its thread-local memory included, and that of its process apart.
+static AGENT: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
 /// Notes the calling thread's stack as the agent's: it reads its errands into it, and while a read of a
 /// pipe waits for a page, the engine's next write to that pipe would wait too.
 pub(crate) fn note_agent() {
-    if let Some(stack) = own_stack() {
-        AGENT_STACK[0].store(stack.start, Ordering::Release);
-        AGENT_STACK[1].store(stack.end, Ordering::Release);
+    for (place, stack) in AGENT.chunks_exact(2).zip([own_stack(), stack_apart()]) {
+        let stack = stack.unwrap_or_default();
+        place[0].store(stack.start, Ordering::Release);
+        place[1].store(stack.end, Ordering::Release);
     }
 }
 
@@ -46,6 +49,35 @@ pub(crate) fn note_first_thread() {
 /// Elsewhere that place is not known.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn note_first_thread() {}
+
+/// The process whose memory is served: this one, where its engine is no process apart.
+static PROGRAM: AtomicU32 = AtomicU32::new(0);
+
+/// Notes that the calling process is the program.
+pub(crate) fn note_program() {
+    PROGRAM.store(std::process::id(), Ordering::Relaxed);
+}
+
+/// The program's number.
+pub(crate) fn program() -> u32 {
+    PROGRAM.load(Ordering::Relaxed)
+}
+
+thread_local! {
+    /// The stack of a process apart.
+    static STACK: Cell<[u64; 2]> = const { Cell::new([0; 2]) };
+}
+
+/// Notes the stack of the calling process apart.
+pub(crate) fn note_stack(stack: &Range<u64>) {
+    STACK.set([stack.start, stack.end]);
+}
+
+/// That, where there is one.
+fn stack_apart() -> Option<Range<u64>> {
+    let [start, end] = STACK.get();
+    (end != 0).then_some(start..end)
+}
 
 /// The stack of the calling thread, its static thread-local memory included.
 fn own_stack() -> Option<Range<u64>> {
@@ -92,7 +124,7 @@ fn open_nothing() -> libc::c_int {
 }
 
 /// The device and the file behind a descriptor.
-fn identity(descriptor: libc::c_int) -> Option<(u64, u64)> {
+pub(crate) fn identity(descriptor: libc::c_int) -> Option<(u64, u64)> {
     let mut about = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the kernel fills the structure when it answers 0, and only then it is read.
     let about = unsafe { (libc::fstat(descriptor, about.as_mut_ptr()) == 0).then(|| about.assume_init()) }?;
@@ -107,7 +139,7 @@ pub(crate) fn first_threads(number: libc::c_int) -> Option<OwnedFd> {
     };
     // SAFETY: both calls make a descriptor of numbers.
     unsafe {
-        let process = own(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0))?;
+        let process = own(libc::syscall(libc::SYS_pidfd_open, program(), 0))?;
         own(libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0))
     }
 }

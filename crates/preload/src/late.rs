@@ -7,16 +7,17 @@
 //! engine there, as the library does where a program begins. Where none is to be had (a child that has given
 //! up its rights), a line says so and the child goes on without a limit.
 
-use crate::setup::{Setup, say};
-use crate::{ALLOCATOR, ending, ground};
+use crate::setup::{self, Setup, say};
+use crate::{ALLOCATOR, apart, ending, ground};
 use overdrive_sys::affinity::raise_current_thread;
+use overdrive_sys::apart::Origin;
 use overdrive_sys::gate::Gate;
 use overdrive_sys::page_map::{AnonymousPages, time_to_grow};
 use overdrive_sys::signals;
 use overdrive_sys::uffd::PAGE;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// An engine takes memory over from half the budget on. It has to be there before that.
@@ -26,11 +27,15 @@ const START_SHARE: u64 = 4;
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
 /// What starting an engine takes of the stack, several times over.
 const STACK_BYTES: usize = 512 << 10;
+/// What it is called.
+const NAME: &CStr = c"overmem-watch";
 /// Two paths and some numbers.
 const TEXT_BYTES: usize = 9 << 10;
 
 /// What `overdrive extend` asks for, in memory that children have a copy of.
 struct Asked {
+    /// Engines stand in processes apart.
+    is_apart: bool,
     text: [u8; TEXT_BYTES],
     length: usize,
 }
@@ -44,7 +49,8 @@ const START: Duration = Duration::from_secs(1);
 /// Notes what an engine in a child is to be made of. A text that is too long is none: the children of such a
 /// program are not held.
 pub(crate) fn note(text: &str) {
-    let mut asked = Asked { text: [0; TEXT_BYTES], length: text.len() };
+    let is_apart = text.split(',').any(|part| part == setup::APART);
+    let mut asked = Asked { is_apart, text: [0; TEXT_BYTES], length: text.len() };
     if let Some(place) = asked.text.get_mut(..text.len()) {
         place.copy_from_slice(text.as_bytes());
         let _ = ASKED.set(asked);
@@ -52,6 +58,15 @@ pub(crate) fn note(text: &str) {
 }
 
 impl Asked {
+    /// Looks whether the child has ended. None when it has already.
+    fn watch(&self) -> Option<ending::Watch> {
+        if !setup::stands_apart(self.is_apart) {
+            return Some(ending::Watch::new(1, PAUSES[1]));
+        }
+        let origin = Origin::open(ground::program()).ok()?;
+        Some(ending::Watch::apart(Arc::new(origin), None, PAUSES[1]))
+    }
+
     fn setup(&self) -> Result<Setup, String> {
         Setup::parse(&String::from_utf8_lossy(&self.text[..self.length]))
     }
@@ -60,13 +75,19 @@ impl Asked {
 /// Called in a child that was just forked, by its only thread. Where no thread is to be had, the child is not
 /// held.
 pub(crate) fn watch() {
-    if ASKED.get().is_none() {
-        return;
-    }
+    let Some(asked) = ASKED.get() else { return };
     ALLOCATOR.renew_in_child();
     APART.close();
+    ground::note_program();
     ground::note_first_thread();
-    let mut thread = MaybeUninit::uninit();
+    if setup::stands_apart(asked.is_apart) {
+        // The child has none but its own thread then, whose end the kernel sees to.
+        if apart::start(NAME, STACK_BYTES, look_on).is_ok() {
+            APART.wait(START);
+        }
+        return;
+    }
+    let mut made = MaybeUninit::uninit();
     let mut attributes = MaybeUninit::uninit();
     // SAFETY: the attributes are filled before they are read, and done with in the end. The C library has
     // made its locks anew by now, and whoever replaces its allocator did so before this library asked to be
@@ -75,8 +96,7 @@ pub(crate) fn watch() {
         libc::pthread_attr_init(attributes.as_mut_ptr());
         libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK_BYTES);
         libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
-        let made =
-            libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), look_on, std::ptr::null_mut());
+        let made = libc::pthread_create(made.as_mut_ptr(), attributes.as_ptr(), thread, std::ptr::null_mut());
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
         made == 0
     });
@@ -86,16 +106,20 @@ pub(crate) fn watch() {
     }
 }
 
-extern "C" fn look_on(_: *mut c_void) -> *mut c_void {
+extern "C" fn thread(_: *mut c_void) -> *mut c_void {
     // SAFETY: the name is a text with an end.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"overmem-watch".as_ptr()) };
-    let Some(asked) = ASKED.get().filter(|_| ground::stand_apart_from_all()) else {
-        return std::ptr::null_mut();
-    };
+    unsafe { libc::prctl(libc::PR_SET_NAME, NAME.as_ptr()) };
+    look_on();
+    std::ptr::null_mut()
+}
+
+fn look_on() {
+    let Some(asked) = ASKED.get().filter(|_| ground::stand_apart_from_all()) else { return };
+    let Some(mut ending) = asked.watch() else { return };
     let setup = asked.setup().inspect(Setup::keep_folder);
     APART.open();
     let started = setup.and_then(|setup| {
-        wait_for_growth(setup.budget_bytes() / PAGE / START_SHARE)?;
+        wait_for_growth(setup.budget_bytes() / PAGE / START_SHARE, &mut ending)?;
         // The program grows on meanwhile.
         let _ = raise_current_thread();
         setup.start_late()
@@ -103,24 +127,20 @@ extern "C" fn look_on(_: *mut c_void) -> *mut c_void {
     if let Err(why) = started {
         say(&format!(
             "overdrive extend: process {}, which was forked, has no limit: {why}\n",
-            std::process::id()
+            ground::program()
         ));
-        let mut ending = ending::Watch::new(1, PAUSES[1]);
         loop {
-            std::thread::sleep(PAUSES[1]);
-            ending.look();
+            ending.sleep(PAUSES[1]);
         }
     }
-    std::ptr::null_mut()
 }
 
 /// Waits until this process has so many pages.
-fn wait_for_growth(wanted: u64) -> Result<(), String> {
+fn wait_for_growth(wanted: u64, ending: &mut ending::Watch) -> Result<(), String> {
     // Most children have executed another program by then.
-    std::thread::sleep(PAUSES[0]);
+    ending.sleep(PAUSES[0]);
     let pages =
         AnonymousPages::by_this_thread().map_err(|errno| format!("/proc/thread-self/statm: {errno}"))?;
-    let mut ending = ending::Watch::new(1, PAUSES[1]);
     let (mut before, mut idle) = (0, PAUSES[0]);
     loop {
         let held = pages.count().unwrap_or(0);
@@ -129,7 +149,6 @@ fn wait_for_growth(wanted: u64) -> Result<(), String> {
         }
         idle = if held == before { (2 * idle).min(PAUSES[1]) } else { PAUSES[0] };
         before = held;
-        std::thread::sleep(time_to_grow(wanted - held).clamp(idle, PAUSES[1]));
-        ending.look();
+        ending.sleep(time_to_grow(wanted - held).clamp(idle, PAUSES[1]));
     }
 }

@@ -6,6 +6,7 @@
 //! never be memory that is itself answered for, so this library has an allocator of its own, and names to
 //! the engine whatever else to leave alone (`ground`).
 
+mod apart;
 pub mod api;
 mod arena;
 mod ending;

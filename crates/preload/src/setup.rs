@@ -1,18 +1,21 @@
 //! What `overdrive extend` asks for, and building the engine from it.
 
-use crate::{api, ending, fork, ground};
+use crate::apart::Life;
+use crate::{apart, api, ending, fork, ground};
 use overdrive_pager::engine::{Config, Engine, EngineError, Notice, StoreFaults, in_plain_words};
 use overdrive_pager::pool::Compress;
 use overdrive_pager::seal::Seal;
 use overdrive_pager::stats::Stats;
 use overdrive_sys::Errno;
 use overdrive_sys::affinity::{allowed_cpus, pin_current_thread, raise_current_thread};
+use overdrive_sys::apart::Origin;
 use overdrive_sys::file::{create_unnamed, lock_for_descendants};
 use overdrive_sys::gate::Gate;
 use overdrive_sys::parts::Parts;
 use overdrive_sys::secret::fill_with_random;
 use overdrive_sys::signals;
 use overdrive_sys::volume::device_bytes;
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,10 +24,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// `budget=BYTES,store_bytes=BYTES,dir=ABSOLUTE_DIR[,spin_us=N][,avoid=CPU:CPU...][,day=BYTES]
-/// [,compress=off|auto|lz4|zstd][,encrypt=yes][,device=ABSOLUTE_PATH]`, and for tests
+/// [,compress=off|auto|lz4|zstd][,encrypt=yes][,apart=yes][,device=ABSOLUTE_PATH]`, and for tests
 /// `fail=SEED:READS:WRITES:BAD[:END]`: of a million reads, writes and places so many fail, and after END
 /// reads the engine does.
 pub(crate) const VARIABLE: &str = "OVERDRIVE_EXTEND";
+
+/// The part of it that puts engines into processes apart.
+pub(crate) const APART: &str = "apart=yes";
 
 /// How much may be under the pager: addresses for this are set aside, memory only as it is used.
 const MANAGED_BYTES_MAX: u64 = 512 << 30;
@@ -34,6 +40,8 @@ const OWN_THREADS: usize = 2;
 const ENDING_EVERY: Duration = Duration::from_millis(20);
 /// About what a wake-up on another, idle processor costs in a virtual machine.
 const SPIN_US: u64 = 60;
+/// Of a process apart, as a thread has by itself.
+const STACK_BYTES: usize = 2 << 20;
 
 /// What a program that starts the engine itself can ask for.
 #[derive(Debug, PartialEq, Eq)]
@@ -66,6 +74,8 @@ pub(crate) struct Setup {
     avoid: Vec<usize>,
     compress: Compress,
     encrypt: bool,
+    /// The engine stands in processes apart, not in threads of the program.
+    apart: bool,
     /// The store is a device that all processes of the run share, not a file of this one's own.
     device: Option<PathBuf>,
     store_faults: Option<StoreFaults>,
@@ -78,6 +88,7 @@ impl Setup {
         let (mut budget, mut store, mut dir, mut spin_us) = (None, None, None, SPIN_US);
         let (mut avoid, mut store_faults, mut writes_per_day_bytes) = (Vec::new(), None, None);
         let (mut compress, mut encrypt, mut device) = (Compress::Auto, false, None);
+        let mut apart = false;
         for part in text.split(',') {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| format!("{VARIABLE}: '{part}' has no value"))?;
@@ -91,6 +102,8 @@ impl Setup {
                 "compress" => compress = parse_compress(value)?,
                 "encrypt" if value == "yes" => encrypt = true,
                 "encrypt" => return Err(format!("{VARIABLE}: encrypt={value} is not yes")),
+                "apart" if value == "yes" => apart = true,
+                "apart" => return Err(format!("{VARIABLE}: apart={value} is not yes")),
                 "fail" => store_faults = Some(parse_faults(value)?),
                 "dir" if value.starts_with('/') => dir = Some(PathBuf::from(value)),
                 "device" if value.starts_with('/') => device = Some(PathBuf::from(value)),
@@ -108,6 +121,7 @@ impl Setup {
             avoid,
             compress,
             encrypt,
+            apart,
             device,
             store_faults,
             writes_per_day_bytes,
@@ -140,6 +154,7 @@ impl Setup {
             avoid: Vec::new(),
             compress: wishes.compress,
             encrypt: wishes.encrypt,
+            apart: false,
             device: None,
             store_faults: None,
             writes_per_day_bytes: wishes.writes_per_day_bytes,
@@ -148,24 +163,32 @@ impl Setup {
 
     /// Builds the engine and starts its thread, before the program runs or where it asks for it itself.
     pub(crate) fn start(self) -> Result<(), String> {
+        ground::note_program();
         ground::note_first_thread();
         if self.counted {
             ground::note_descriptors();
         }
         let is_of_run = self.counted;
-        self.start_with(|engine| if is_of_run { engine.check_start() } else { Ok(()) })?;
-        ending::note_first_thread();
+        let is_apart = stands_apart(self.apart);
+        self.start_with(is_apart, |engine| if is_of_run { engine.check_start() } else { Ok(()) })?;
+        if !is_apart {
+            ending::note_first_thread();
+        }
         Ok(())
     }
 
     /// The same in a child that has grown, on a thread that stands apart.
     pub(crate) fn start_late(self) -> Result<(), String> {
-        self.start_with(|_| Ok(()))?;
+        self.start_with(false, |_| Ok(()))?;
         fork::stand_on_own_feet();
         Ok(())
     }
 
-    fn start_with(self, check: impl FnOnce(&Engine) -> Result<(), EngineError>) -> Result<(), String> {
+    fn start_with(
+        self,
+        watches_exec: bool,
+        check: impl FnOnce(&Engine) -> Result<(), EngineError>,
+    ) -> Result<(), String> {
         // The one of the standard library looks into the environment, which may be away by then.
         std::panic::set_hook(Box::new(|defect| say(&format!("overdrive extend: {defect}\n"))));
         // As long as this thread opens descriptors: those of the others have tables of their own by then.
@@ -198,14 +221,21 @@ impl Setup {
         check(&engine).map_err(|error| error.to_string())?;
         let (stats, hints) = (engine.stats(), engine.hints());
         let agent = engine.agent().map_err(|error| error.to_string())?;
-        start_thread("overmem-agent", move |started| {
+        let life = if watches_exec { Life::of_this_program() } else { Ok(Life::unknown()) };
+        let life = life.map_err(|errno| format!("a pipe: {errno}"))?;
+        let agents_end = life.number();
+        let (program, is_apart) = (ground::program(), stands_apart(self.apart));
+        let places = Places::among(&allowed_cpus().unwrap_or_default(), &self.avoid, program);
+        let number = start_beside("overmem-agent", is_apart, move |started| {
             ground::note_agent();
             started.open();
-            agent.run();
+            if is_apart { apart::attend(&agent, program, life) } else { agent.run() }
         })?;
-        let places = Places::among(&allowed_cpus().unwrap_or_default(), &self.avoid, std::process::id());
+        apart::note_agent(number, agents_end);
         // After the agent, whose stack it must leave alone.
-        start_thread("overmem", move |started| serve(engine, &places, started))?;
+        let name = if is_apart { format!("overmem:{program}") } else { "overmem".to_owned() };
+        let number = start_beside(&name, is_apart, move |started| serve(engine, &places, is_apart, started))?;
+        apart::note_engine(number);
         // Once and for all, so not before nothing can fail any more.
         fork::end_children_with_engine();
         api::note_running(stats, hints);
@@ -213,20 +243,37 @@ impl Setup {
     }
 }
 
-/// Starts a thread that stands apart from the program, and waits until it says that it has started: it takes
-/// locks of the C library then, and a program that forks holds them and waits for the engine to hear of it.
-/// So nothing of the program runs before the thread is done with them.
-fn start_thread(name: &str, work: impl FnOnce(&Gate) + Send + 'static) -> Result<(), String> {
+/// Whether engines stand apart where that is asked for. The first process of a PID namespace would adopt
+/// them, and nobody in it could end it when its engine fails.
+pub(crate) fn stands_apart(is_asked_for: bool) -> bool {
+    is_asked_for && ground::program() != 1
+}
+
+/// Starts a thread, or a process apart, beside the program's, and waits until it says that it has started: it
+/// takes locks of the C library then, and a program that forks holds them and waits for the engine to hear of
+/// it. So nothing of the program runs before that is done with them. Gives the process's number, 0 for a
+/// thread.
+fn start_beside(
+    name: &str,
+    is_apart: bool,
+    work: impl FnOnce(&Gate) + Send + 'static,
+) -> Result<u32, String> {
     let started = Arc::new(Gate::closed());
     let told = Arc::clone(&started);
-    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+    let work = move || {
         signals::block_all();
         ground::stand_apart();
         work(&told);
-    });
-    thread.map_err(|error| format!("starting a thread: {error}"))?;
+    };
+    let number = if is_apart {
+        let name = CString::new(name).map_err(|_| "a name with a zero byte".to_owned())?;
+        apart::start(name, STACK_BYTES, work).map_err(|errno| format!("starting a process: {errno}"))?
+    } else {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+        thread.map(|_| 0).map_err(|error| format!("starting a thread: {error}"))?
+    };
     started.wait(Duration::MAX);
-    Ok(())
+    Ok(number)
 }
 
 /// The memory of this machine; without an answer all that can be named.
@@ -285,11 +332,19 @@ fn parse_faults(value: &str) -> Result<StoreFaults, String> {
     }
 }
 
-/// Stops the program when it is dropped.
-struct ProgramEndsWithEngine;
+/// Stops the program when it is dropped: one that the engine stands apart from, or the one that it is part
+/// of.
+struct ProgramEndsWithEngine(Option<Arc<Origin>>);
 
 impl Drop for ProgramEndsWithEngine {
     fn drop(&mut self) {
+        if let Some(origin) = &self.0 {
+            // One that is another program by now needs no engine.
+            if origin.is_there() {
+                origin.kill();
+            }
+            return;
+        }
         // SAFETY: SIGKILL to this very process. The first process of a PID namespace is spared by it, and
         // ends itself: the call returns to none of its threads.
         unsafe {
@@ -300,7 +355,7 @@ impl Drop for ProgramEndsWithEngine {
 }
 
 fn tell(notice: &Notice) {
-    say(&format!("overdrive extend: process {}: {notice}\n", std::process::id()));
+    say(&format!("overdrive extend: process {}: {notice}\n", ground::program()));
 }
 
 /// Says a line on the program's standard error, unless that would have to be waited for: whoever reads it may
@@ -318,10 +373,15 @@ pub(crate) fn say(line: &str) {
     }
 }
 
-fn serve(mut engine: Engine, places: &Places, started: &Gate) {
+fn serve(mut engine: Engine, places: &Places, is_apart: bool, started: &Gate) {
     // Before the engine is dropped, also when it panics: it would give the memory back to the kernel, and
     // what is away would read as zeroes.
-    let _ends = ProgramEndsWithEngine;
+    let origin = match is_apart.then(|| Origin::open(ground::program()).map(Arc::new)) {
+        // It has ended.
+        Some(Err(_)) => return,
+        origin => origin.and_then(Result::ok),
+    };
+    let _ends = ProgramEndsWithEngine(origin.clone());
     fork::note_engine();
     engine.receive_at(&fork::DOOR);
     // A thread that wanders between processors takes its wake-ups with it: on a machine with two it halved
@@ -334,8 +394,11 @@ fn serve(mut engine: Engine, places: &Places, started: &Gate) {
     // The program's threads may share that processor, and who waits for a page waits for this thread. Only a
     // privileged user's gets it.
     let _ = raise_current_thread();
-    engine.watch_process(&ground::own_ranges());
-    let mut ending = ending::Watch::new(OWN_THREADS, ENDING_EVERY);
+    engine.watch_process(&ground::own_ranges(), ground::program());
+    let mut ending = match origin {
+        Some(origin) => ending::Watch::apart(origin, apart::agent().ok(), ENDING_EVERY),
+        None => ending::Watch::new(OWN_THREADS, ENDING_EVERY),
+    };
     started.open();
     let errno = loop {
         if let Err(errno) = engine.turn() {
@@ -377,7 +440,7 @@ fn shared_store(device: &Path, dir: &Path, most_bytes: u64) -> Result<(File, Opt
 }
 
 fn stats_in(dir: &Path) -> Result<Stats, String> {
-    let path = dir.join(format!("{}.stats", std::process::id()));
+    let path = dir.join(format!("{}.stats", ground::program()));
     let told = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     // The same process may have been another program before (exec): its counters end here. The file is not
     // cut short for that: where two processes have one number (PID namespaces), the other one has it mapped.

@@ -6,6 +6,7 @@
 
 pub mod affinity;
 pub mod aio;
+pub mod apart;
 pub mod arena;
 pub mod child;
 pub mod chunks;

@@ -231,13 +231,12 @@ impl PageMap {
     }
 }
 
-/// The process with most anonymous memory in DRAM among the children of this process's first thread, and
+/// The process with most anonymous memory in DRAM among the children of a process's first thread, and
 /// how many pages that is. Of very many only the first hundreds are looked at. None when there are no
 /// children or the kernel does not list them.
 #[must_use]
-pub fn largest_child() -> Option<(u32, u64)> {
-    let process = rustix::process::getpid();
-    let fd = open(&format!("/proc/self/task/{process}/children")).ok()?;
+pub fn largest_child(process: u32) -> Option<(u32, u64)> {
+    let fd = open(&format!("/proc/{process}/task/{process}/children")).ok()?;
     let mut buffer = [0u8; 4096];
     let got = rustix::io::read(&fd, &mut buffer).ok()?;
     let held = |child: u64| Some((u32::try_from(child).ok()?, anonymous_pages_of(child).ok()?));

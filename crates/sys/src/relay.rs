@@ -9,6 +9,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::io;
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// What is handed on. What stops and continues a job stays as it is: the terminal stops both.
 const SIGNALS: [libc::c_int; 6] =
@@ -76,13 +77,36 @@ impl Relay {
             unsafe { libc::kill(number, signal) };
         }
         // It is looked at, not reaped: its number stays its own until no handler uses it.
-        while let Err(error) = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
-            if error != Errno::INTR {
-                return Err(error.into());
+        loop {
+            match wait_for_a_child() {
+                Ok(ended) if ended == pid => break,
+                Ok(ended) => bury(ended),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         CHILD.store(0, Ordering::SeqCst);
         child.wait()
+    }
+
+    /// From now on processes that lose their parent become this one's children, which [`Relay::wait`] lets go
+    /// of when they end: nobody else might.
+    ///
+    /// # Errors
+    /// As `prctl(2)`.
+    pub fn adopt_orphans(&self) -> Result<(), Errno> {
+        // Whose number that is does not matter: it only turns this on.
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+    }
+
+    /// After [`Relay::wait`]: lets go of adopted children as they end, for as long as `go_on` says.
+    pub fn wait_for_orphans(&self, mut go_on: impl FnMut() -> bool) {
+        while go_on() {
+            match waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
+                Ok(Some(_)) => {}
+                _ => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
     }
 }
 
@@ -105,6 +129,25 @@ pub fn effective_user() -> u32 {
 #[must_use]
 pub fn effective_group() -> u32 {
     rustix::process::getegid().as_raw()
+}
+
+/// Waits until a child, whichever, has ended, and leaves it so.
+fn wait_for_a_child() -> Result<Pid, Errno> {
+    // SAFETY: all zeroes is a valid siginfo; the kernel writes to it that a child has ended, and that has a
+    // number, or leaves it so.
+    let (outcome, child) = unsafe {
+        let mut about: libc::siginfo_t = std::mem::zeroed();
+        (libc::waitid(libc::P_ALL, 0, &raw mut about, libc::WEXITED | libc::WNOWAIT), about.si_pid())
+    };
+    if outcome != 0 {
+        return Err(last_errno());
+    }
+    Pid::from_raw(child).ok_or(Errno::CHILD)
+}
+
+/// Lets go of an adopted child that has ended.
+fn bury(child: Pid) {
+    let _ = waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
 }
 
 extern "C" fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {

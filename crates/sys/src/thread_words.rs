@@ -30,6 +30,8 @@ pub struct ThreadWord {
 /// Finds such words. Allocates nothing, and leaves errno alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadWords {
+    /// Whose threads they are of.
+    process: u32,
     /// The head's place in its line.
     head: u64,
     /// The word's.
@@ -41,8 +43,8 @@ pub struct ThreadWords {
 }
 
 impl ThreadWords {
-    /// Learns from the calling thread how its C library lays them out. None where that keeps no list of
-    /// robust mutexes, or the two in different lines.
+    /// Learns from the calling thread, one of the program's, how its C library lays them out. None where that
+    /// keeps no list of robust mutexes, or the two in different lines.
     #[must_use]
     pub fn of_this_library() -> Option<Self> {
         let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
@@ -59,10 +61,11 @@ impl ThreadWords {
         let is_self = |at: &u64| unsafe { ((block + at) as *const u64).read_volatile() } == block;
         let mut found = (0..before.unwrap_or(0)).step_by(8).filter(is_self);
         let selves = [(); SELVES].map(|()| found.next());
-        Some(Self { head: head % LINE, word: word % LINE, block: before.unwrap_or(0), selves })
+        let process = rustix::process::getpid().as_raw_nonzero().get() as u32;
+        Some(Self { process, head: head % LINE, word: word % LINE, block: before.unwrap_or(0), selves })
     }
 
-    /// The words of threads of this process on a page that stands at `address`, or stood there just now: of
+    /// The words of threads of the program on a page that stands at `address`, or stood there just now: of
     /// living ones, and of such as are ending or have ended without their word being cleared.
     pub fn on_page(&self, page: &[u8], address: u64) -> impl Iterator<Item = ThreadWord> {
         let lines = page.chunks_exact(LINE as usize).zip((0..).step_by(LINE as usize));
@@ -97,11 +100,9 @@ impl ThreadWords {
             Some(head) => head != self.head_of(word),
             // Also of one that is ending nothing is said.
             None => {
-                // SAFETY: sends nothing, only asks whether there is such a thread in this process.
-                let outcome = unsafe {
-                    let process = syscall(libc::SYS_getpid, [0; 6]) as usize;
-                    syscall(libc::SYS_tgkill, [process, word.thread as usize, 0, 0, 0, 0])
-                };
+                let thread = [self.process, word.thread].map(|number| number as usize);
+                // SAFETY: sends nothing, only asks whether there is such a thread in the process.
+                let outcome = unsafe { syscall(libc::SYS_tgkill, [thread[0], thread[1], 0, 0, 0, 0]) };
                 outcome == -libc::ESRCH as isize
             }
         }

@@ -6,6 +6,7 @@
 pub(crate) mod ahead;
 mod budget;
 mod device;
+mod engines;
 mod foresee;
 mod gather;
 mod hold;
@@ -24,6 +25,7 @@ use crate::{leftovers, output};
 use ahead::KeptRoom;
 use anyhow::{Context, Result};
 use device::Device;
+use engines::Engines;
 use gather::Gathered;
 use overdrive_base::size::format_size;
 use overdrive_pager::stats::Stat;
@@ -63,6 +65,7 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     for path in store::remove_stale(&plan.store.folder) {
         say(&format!("removed what an earlier run left: {}", path.display()));
     }
+    let engines = Engines::adopt(&relay, flags.apart && matches!(plan.backend, Backend::Pager { .. }))?;
     let folder = RunFolder::create(&plan.store.folder)?;
     plan.device.as_ref().map_or(Ok(()), Device::clear)?;
     let site = Site::prepare(&plan, flags)?;
@@ -89,7 +92,7 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
         say(&format!("{trouble:#}"));
     }
     // Only now is it known whether a process of the program goes on.
-    let goes_on = folder.is_used();
+    let goes_on = engines.leave(|| folder.is_used());
     drop(folder);
     let status = status?;
     if let Some(why) = on_swap.as_ref().and_then(|run| run.want_of_memory(&plan.store, has_area)) {
@@ -155,6 +158,9 @@ fn start_and_wait(
         }
         if flags.encrypt {
             settings.push(",encrypt=yes");
+        }
+        if flags.apart {
+            settings.push(",apart=yes");
         }
         if !plan.store.interrupted_cpus.is_empty() {
             let cpus: Vec<_> = plan.store.interrupted_cpus.iter().map(u32::to_string).collect();

@@ -91,6 +91,11 @@ pub(crate) struct ExtendFlags {
     /// as more pages come in a second there, which is tried from time to time
     #[arg(long)]
     pub(crate) no_gather: bool,
+    /// Serve the program from processes beside it, not from threads in it: for programs that insist on one
+    /// thread, change their user or limit their own system calls. Each process of the program is listed
+    /// three times then (backend pager)
+    #[arg(long)]
+    pub(crate) apart: bool,
     /// Write the final counters to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,

@@ -38,7 +38,7 @@ addEventListener("message", event => {{ document.getElementById("seen").textCont
     )
 }
 
-fn browser() -> Option<PathBuf> {
+pub(crate) fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let names = ["chromium", "chromium-browser", "google-chrome"];
     std::env::split_paths(&path)

@@ -28,7 +28,7 @@ static int ended(int child) {\n\
     return WIFEXITED(status) ? WEXITSTATUS(status) : 99;\n\
 }\n";
 
-fn with_whole(body: &str) -> String {
+pub(crate) fn with_whole(body: &str) -> String {
     format!("{WHOLE}{body}")
 }
 

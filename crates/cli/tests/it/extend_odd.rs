@@ -42,6 +42,18 @@ static long present(uint64_t *all, long pages) {\n\
 /// Builds a program and runs it with 64 MiB, once for each command before it. It has to end well within `held`
 /// MiB and leave nothing; with 77 it says that `missing` is not to be had here.
 pub(crate) fn passes(name: &str, body: &str, befores: &[&[&str]], held: RangeInclusive<u64>, missing: &str) {
+    passes_with(&[], name, body, befores, held, missing);
+}
+
+/// The same with more words for `overdrive extend`.
+pub(crate) fn passes_with(
+    more: &[&str],
+    name: &str,
+    body: &str,
+    befores: &[&[&str]],
+    held: RangeInclusive<u64>,
+    missing: &str,
+) {
     let Some((store, place, _swap_is_off)) = ready(name, "cc") else { return };
     let source = format!("{COMMON}{body}");
     let program = build(place.path(), &source, &["-O1", "-w"]).expect("built");
@@ -49,7 +61,7 @@ pub(crate) fn passes(name: &str, body: &str, befores: &[&[&str]], held: RangeInc
     let arguments = ["--quiet", "--backend", "pager", "--dram", "64MiB", "--stats", stats.to_str().unwrap()];
     for before in befores {
         let command = [before, &[program.to_str().unwrap()][..]].concat();
-        let (code, _, error) = extend(&arguments, store.path(), &command);
+        let (code, _, error) = extend(&[&arguments, more].concat(), store.path(), &command);
         if code == 77 && !missing.is_empty() {
             return skip(name, missing);
         }

@@ -12,6 +12,7 @@ mod cost;
 mod density;
 mod evaluate;
 mod extend;
+mod extend_apart;
 mod extend_budget;
 mod extend_children;
 mod extend_hold;

@@ -3,7 +3,7 @@
 use super::{Engine, EngineError};
 use overdrive_sys::thread_words::{ThreadWord, tell_end};
 use overdrive_sys::uffd::make_own;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{read, write};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ops::Range;
@@ -74,10 +74,24 @@ pub struct Agent {
 impl Agent {
     /// Runs errands until the engine is gone.
     pub fn run(&self) {
+        while self.run_one() {}
+    }
+
+    /// Waits for an errand and runs it. False when the engine is gone.
+    pub fn run_one(&self) -> bool {
         let mut errand = [0; ERRAND_BYTES];
-        while read(&self.queue, &mut errand) == Ok(ERRAND_BYTES) {
+        let is_there = read(&self.queue, &mut errand) == Ok(ERRAND_BYTES);
+        if is_there {
             Errand::of_bytes(&errand).run();
         }
+        is_there
+    }
+}
+
+impl AsFd for Agent {
+    /// Readable when there is an errand.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue.as_fd()
     }
 }
 

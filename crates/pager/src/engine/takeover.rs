@@ -134,6 +134,8 @@ impl Scan {
 #[derive(Debug)]
 pub(super) struct Takeover {
     scan: Scan,
+    /// The program's number.
+    process: u32,
     budget_pages: u64,
     began: bool,
     looked: Instant,
@@ -152,8 +154,9 @@ pub(super) struct Takeover {
 
 impl Engine {
     /// From now on takes over the memory of this process as it nears the budget, except for `exclude` and
-    /// what the engine itself needs. To be called by the thread that serves.
-    pub fn watch_process(&mut self, exclude: &[Range<u64>]) {
+    /// what the engine itself needs. To be called by the thread that serves; `process` is the number under
+    /// which the program runs, which is another one than the thread's where that stands in a process apart.
+    pub fn watch_process(&mut self, exclude: &[Range<u64>], process: u32) {
         self.page_map.count_by_this_thread();
         let own = [self.frames.extent(), self.pool.extent()];
         let own = own.into_iter().chain(self.io.extents()).chain(self.seal.as_ref().map(Seal::extent));
@@ -165,7 +168,8 @@ impl Engine {
             looked: now,
             pause: TICK,
             // Those of its first thread: this one may be kept to one.
-            processors: cpus_of(std::process::id()).map_or(1, |all| all.len() as u32),
+            process,
+            processors: cpus_of(process).map_or(1, |all| all.len() as u32),
             unmanaged_then: 0,
             ahead: 0,
             above: None,
@@ -278,8 +282,8 @@ impl Engine {
     /// Tells when a child holds more than the budget: one that has an engine of its own does not for long.
     fn look_at_children_outside(&mut self, takeover: &mut Takeover) {
         let budget = takeover.budget_pages;
-        let found =
-            largest_child().filter(|&(_, pages)| is_much_beside(pages.saturating_sub(budget), budget));
+        let found = largest_child(takeover.process)
+            .filter(|&(_, pages)| is_much_beside(pages.saturating_sub(budget), budget));
         let again = found.filter(|&(process, _)| takeover.child_above == Some(process));
         takeover.child_above = found.map(|(process, _)| process);
         self.stats.set(Stat::ChildAbove, again.map_or(0, |(_, pages)| pages));

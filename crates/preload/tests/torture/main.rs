@@ -28,6 +28,8 @@ const DIR: &str = "OVERDRIVE_TORTURE_DIR";
 const THREADS: u64 = 3;
 /// More than there are processors for: some stop between doing and telling.
 const MOVERS: u64 = 8;
+/// Puts the engine into processes apart.
+const APART: &str = ",apart=yes";
 const BUDGET: u64 = 32 << 20;
 
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -90,6 +92,11 @@ fn nothing_is_lost() {
 fn nothing_is_lost_on_an_encrypted_store_behind_smaller_pages() {
     let name = "nothing_is_lost_on_an_encrypted_store_behind_smaller_pages";
     nothing_is_lost_with(name, ",compress=zstd,encrypt=yes");
+}
+
+#[test]
+fn nothing_is_lost_beside_an_engine_in_processes_apart() {
+    nothing_is_lost_with("nothing_is_lost_beside_an_engine_in_processes_apart", APART);
 }
 
 #[test]
@@ -163,9 +170,10 @@ fn a_store_that_takes_nothing_leaves_the_program_running() {
 #[test]
 fn a_program_without_its_engine_is_stopped_and_leaves_nothing() {
     let name = "a_program_without_its_engine_is_stopped_and_leaves_nothing";
-    for (role, reads) in [("failing", 500), ("failing abroad", 5000)] {
+    let ways = [("failing", 500, ""), ("failing abroad", 5000, ""), ("failing", 500, APART)];
+    for (role, reads, apart) in ways {
         let dir = scratch();
-        let more = format!(",compress=off,fail=1:0:0:0:{reads}");
+        let more = format!(",compress=off,fail=1:0:0:0:{reads}{apart}");
         let Some(child) = start(name, role, dir.path(), &more) else { return };
         let pid = child.id();
         let status = wait(child, Duration::from_secs(120));
@@ -203,8 +211,12 @@ fn the_first_process_of_a_pid_namespace_is_stopped_without_its_engine_too() {
     if !has_userfault(name) || unsafe { libc::geteuid() } != 0 {
         return support::skip(name, "needs root and userfaultfd");
     }
-    let settings =
-        format!("budget={BUDGET},store_bytes={},dir={},compress=off", 1u64 << 30, dir.path().display());
+    // Apart it would be one that nobody in its namespace can end: it is not put there.
+    let settings = format!(
+        "budget={BUDGET},store_bytes={},dir={},compress=off{APART}",
+        1u64 << 30,
+        dir.path().display()
+    );
     let child = Command::new("unshare")
         .args(["--pid", "--fork", "env", &format!("LD_PRELOAD={}", library().display())])
         .arg(format!("OVERDRIVE_EXTEND={settings},fail=1:0:0:0:500"))
@@ -223,10 +235,14 @@ fn the_first_process_of_a_pid_namespace_is_stopped_without_its_engine_too() {
 fn a_program_may_close_descriptors_that_it_does_not_know() {
     let dir = scratch();
     let name = "a_program_may_close_descriptors_that_it_does_not_know";
-    let Some(child) = start(name, "closing", dir.path(), ",compress=off") else { return };
-    let pid = child.id();
-    assert!(wait(child, Duration::from_secs(120)).success());
-    assert!(stats(dir.path(), pid).get(Stat::ReadAheadUsed) > 1000);
+    for apart in ["", APART] {
+        let Some(child) = start(name, "closing", dir.path(), &format!(",compress=off{apart}")) else {
+            return;
+        };
+        let pid = child.id();
+        assert!(wait(child, Duration::from_secs(120)).success());
+        assert!(stats(dir.path(), pid).get(Stat::ReadAheadUsed) > 1000);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //!
 //! Threads that the program has put elsewhere itself stay there.
 
+use super::engines::{self, engine_apart};
 use super::store::{Store, counters_in};
 use super::watch::{Process, processes_in};
 use overdrive_host::gather::{Gather, Program};
@@ -23,7 +24,7 @@ const REST_MAX: Duration = Duration::from_millis(200);
 /// In the end it is looked so often at most whether all threads are home.
 const PASSES_MAX: u32 = 8;
 /// The engine's threads, which have places of their own, are named so.
-const ENGINE: &str = "overmem";
+const ENGINE: &str = engines::NAME;
 
 /// Works until it is dropped; then all threads are given all processors back.
 #[derive(Debug)]
@@ -261,9 +262,10 @@ pub(super) fn engine_of(pid: u32) -> Option<u32> {
     threads_of(pid).into_iter().find(is_engine)
 }
 
-/// Where that thread runs.
+/// Where that thread runs, or the process apart in its place.
 fn engine_cpus(pid: u32) -> Vec<usize> {
-    engine_of(pid).and_then(|thread| cpus_of(thread).ok()).unwrap_or_default()
+    let engine = engine_of(pid).or_else(|| engine_apart(pid));
+    engine.and_then(|thread| cpus_of(thread).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
