@@ -8,6 +8,7 @@ use overdrive_pager::seal::Seal;
 use overdrive_pager::stats::Stats;
 use overdrive_sys::file::create_unnamed;
 use overdrive_sys::pageable::Plain;
+use overdrive_sys::uffd::Forks;
 use overdrive_sys::{Errno, signals};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -119,6 +120,8 @@ impl Engine {
             budget_bytes: options.dram_bytes,
             store,
             parts: None,
+            // Regions are not in children.
+            forks: Forks::LeftOut,
             store_bytes: options.store_bytes,
             managed_bytes_max: options.memory_bytes_max,
             seed: RandomState::new().hash_one(()),

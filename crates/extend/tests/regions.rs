@@ -6,6 +6,7 @@
 use overdrive_base::rng::Rng;
 use overdrive_extend::{Compress, Engine, Options, Region, RegionError, StartError};
 use overdrive_sys::page_map::PageMap;
+use overdrive_sys::relay::effective_user;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -212,4 +213,54 @@ fn what_cannot_be_had_is_an_error() {
     let mut last = engine.region::<f64>(1).unwrap();
     last[0] = 0.5;
     assert_eq!(last.engine().counters().dram_bytes, DRAM as u64);
+}
+
+/// Set in a process that is an ordinary user's: where it may write.
+const FOLDER: &str = "OVERDRIVE_REGIONS_FOLDER";
+
+/// What that process runs; nothing elsewhere.
+#[test]
+fn role() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let engine = Engine::start(Options::new(folder, DRAM as u64, (8 * DRAM) as u64)).unwrap();
+    let mut region = engine.region::<u64>(WORDS).unwrap();
+    fill(&mut region);
+    // With a user named it forks, and does not share memory with the child until that executes.
+    let mut child = std::process::Command::new("true");
+    let user = std::fs::metadata("/proc/self").unwrap();
+    std::os::unix::process::CommandExt::uid(&mut child, std::os::unix::fs::MetadataExt::uid(&user));
+    assert!(child.status().unwrap().success());
+    check(&region);
+}
+
+/// To follow forks would take CAP_SYS_PTRACE; regions are not in children. The device is one of this test's own,
+/// in a mount namespace of its own.
+#[test]
+fn an_ordinary_user_who_may_open_the_device_has_regions() {
+    const NAME: &str = "an_ordinary_user_who_may_open_the_device_has_regions";
+    const SCRIPT: &str = "\
+mount -t tmpfs none \"$1\" && mknod -m 666 \"$1/device\" c $2 && mount --bind \"$1/device\" /dev/userfaultfd || exit 77
+exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$3\" --exact role --nocapture --test-threads=1";
+    let Ok(number) = std::fs::read_to_string("/sys/class/misc/userfaultfd/dev") else {
+        return skip(NAME, "this kernel has no /dev/userfaultfd");
+    };
+    let open = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").unwrap_or_default();
+    let scratch = scratch();
+    if effective_user() != 0 || open.trim() != "0" || start(NAME, scratch.path(), Compress::Off).is_none() {
+        return skip(NAME, "needs root, and a kernel on which others may not handle faults");
+    }
+    // The build directory may be out of that user's reach.
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let at = |name: &str| place.path().join(name);
+    let everybodys = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(place.path(), everybodys).unwrap();
+    std::fs::create_dir(at("mount")).unwrap();
+    std::fs::copy(std::env::current_exe().unwrap(), at("test")).unwrap();
+    let mut run = std::process::Command::new("unshare");
+    run.args(["--mount", "sh", "-c", SCRIPT, "sh"]).arg(at("mount")).arg(number.trim().replace(':', " "));
+    let status = run.arg(at("test")).env(FOLDER, place.path()).status().unwrap();
+    if status.code() == Some(77) {
+        return skip(NAME, "no device can be made here");
+    }
+    assert!(status.success(), "{status}");
 }

@@ -18,7 +18,7 @@ use overdrive_base::size::{MIB, format_size};
 use overdrive_hist::Histogram;
 use overdrive_sys::Errno;
 use overdrive_sys::parts::Parts;
-use overdrive_sys::uffd::PAGE;
+use overdrive_sys::uffd::{Forks, PAGE};
 use setup::{failed, open_maps, staging_for, store_for, userfault_that_moves};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -96,6 +96,9 @@ pub struct Config {
     /// When the store is a device that others use too: the parts of it that are to be had. Offsets of the
     /// store are then those of this engine's own stretch.
     pub parts: Option<Parts>,
+    /// Whether children get the memory: what is taken over of a program they do, and regions that are left
+    /// out of them they do not.
+    pub forks: Forks,
     /// How much of it may be used.
     pub store_bytes: u64,
     /// The most memory that can be under the pager.
@@ -346,7 +349,7 @@ impl Engine {
     pub fn new(config: Config) -> Result<Self, EngineError> {
         let limits = Limits::new(config.budget_bytes)?;
         config.stats.set(Stat::BudgetBytes, config.budget_bytes);
-        let userfault = userfault_that_moves()?;
+        let userfault = userfault_that_moves(config.forks)?;
         let (io, slots) = store_for(config.store, config.parts, config.store_bytes, config.seal.is_some())?;
         let (page_map, mappings) = open_maps()?;
         let pool = Pool::new(limits.budget, config.compress).map_err(failed("compressed tier"))?;

@@ -17,6 +17,7 @@ pub(crate) use overdrive_sys::page_io::Done;
 
 use overdrive_sys::parts::Parts;
 pub(crate) use overdrive_sys::thread_words::ThreadWord;
+use overdrive_sys::uffd::Forks;
 pub(crate) use overdrive_sys::uffd::UserfaultError;
 use overdrive_sys::uffd::{Offers, PAGE};
 use std::cell::RefCell;
@@ -521,7 +522,7 @@ impl AsFd for Userfault {
 }
 
 impl Userfault {
-    pub(crate) fn new() -> Result<Self, UserfaultError> {
+    pub(crate) fn new(_: Forks) -> Result<Self, UserfaultError> {
         Ok(Self { memory: 0 })
     }
 

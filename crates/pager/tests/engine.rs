@@ -13,7 +13,7 @@ use overdrive_sys::page_map::PageMap;
 use overdrive_sys::parts::Parts;
 use overdrive_sys::region::Region;
 use overdrive_sys::secret::Secret;
-use overdrive_sys::uffd::{PAGE, Userfault};
+use overdrive_sys::uffd::{Forks, PAGE, Userfault};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -64,6 +64,7 @@ fn under(name: &str, change: impl FnOnce(&mut Config), work: impl FnOnce(&Region
         budget_bytes: BUDGET,
         store,
         parts: None,
+        forks: Forks::Followed,
         store_bytes: 256 * MIB,
         managed_bytes_max: 4 * BUDGET,
         seed: 42,
@@ -383,7 +384,7 @@ fn memory_of_which_half_is_changed_by_each_walk_stays_in_rows_on_the_store() {
 fn who_is_written_to_in_place_is_seen() {
     const NAME: &str = "who_is_written_to_in_place_is_seen";
     const HOT: usize = 2048;
-    if !Userfault::new().is_ok_and(|userfault| userfault.offers().writes_pass) {
+    if !Userfault::new(Forks::Followed).is_ok_and(|userfault| userfault.offers().writes_pass) {
         return skip(NAME, "this kernel does not tell who was written to (Linux 6.7)");
     }
     // No page numbers behind the region's last one.
@@ -409,7 +410,7 @@ fn who_is_written_to_in_place_is_seen() {
 #[test]
 fn who_is_written_to_among_others_stays_when_they_go() {
     const NAME: &str = "who_is_written_to_among_others_stays_when_they_go";
-    if !Userfault::new().is_ok_and(|userfault| userfault.offers().writes_pass) {
+    if !Userfault::new(Forks::Followed).is_ok_and(|userfault| userfault.offers().writes_pass) {
         return skip(NAME, "this kernel does not tell who was written to (Linux 6.7)");
     }
     under(

@@ -14,6 +14,7 @@ use overdrive_sys::gate::Gate;
 use overdrive_sys::parts::Parts;
 use overdrive_sys::secret::fill_with_random;
 use overdrive_sys::signals;
+use overdrive_sys::uffd::Forks;
 use overdrive_sys::volume::device_bytes;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -205,6 +206,7 @@ impl Setup {
             budget_bytes: self.budget_bytes.min(machine_bytes()),
             store,
             parts,
+            forks: Forks::Followed,
             store_bytes: self.store_bytes,
             managed_bytes_max: MANAGED_BYTES_MAX,
             seed: seed(),

@@ -125,7 +125,7 @@ fn socket() -> Result<OwnedFd, Errno> {
 mod tests {
     use super::*;
     use crate::test_skip::skip;
-    use crate::uffd::{Message, Userfault};
+    use crate::uffd::{Forks, Message, Userfault};
     use std::fs::File;
     use std::io::{Read, Write};
     use std::time::Duration;
@@ -239,7 +239,7 @@ mod tests {
     fn pages_of_a_child_are_taken_and_what_is_in_them_is_told() {
         const NAME: &str = "pages_of_a_child_are_taken_and_what_is_in_them_is_told";
         static DOOR: Door = Door::closed();
-        let userfault = match Userfault::new() {
+        let userfault = match Userfault::new(Forks::Followed) {
             Ok(userfault) if userfault.offers().moves => userfault,
             Ok(_) => return skip(NAME, "this kernel cannot move pages"),
             Err(error) => return skip(NAME, &error.to_string()),

@@ -273,7 +273,7 @@ mod tests {
     use super::*;
     use crate::region::Region;
     use crate::test_skip::skip;
-    use crate::uffd::Userfault;
+    use crate::uffd::{Forks, Userfault};
 
     #[test]
     fn who_was_written_to_is_seen_once() {
@@ -286,7 +286,7 @@ mod tests {
             });
             taken.map(|()| pages)
         };
-        let Ok(userfault) = Userfault::new() else {
+        let Ok(userfault) = Userfault::new(Forks::Followed) else {
             return skip("who_was_written_to_is_seen_once", "no userfaultfd");
         };
         if !userfault.offers().writes_pass || written().is_err() {

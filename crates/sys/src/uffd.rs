@@ -184,12 +184,10 @@ pub enum UserfaultError {
     /// Not built into the kernel, or blocked by a filter.
     #[error("this kernel offers no userfaultfd, or a seccomp filter hides it ({0})")]
     Absent(Errno),
-    /// Faults of system calls may not be handled without privilege.
-    #[error(
-        "not permitted to handle page faults of system calls: run as root (CAP_SYS_PTRACE), give this user \
-         read and write access to /dev/userfaultfd, or set vm.unprivileged_userfaultfd=1"
-    )]
-    NotPermitted,
+    /// Faults of system calls may not be handled without privilege. What is needed is the capability where
+    /// forks are followed, and less otherwise.
+    #[error("{}", not_permitted(*.0))]
+    NotPermitted(Forks),
     /// An old kernel.
     #[error(
         "this kernel's userfaultfd lacks the events of fork, mremap, munmap and madvise (4.11 is wanted)"
@@ -198,6 +196,28 @@ pub enum UserfaultError {
     /// Anything else.
     #[error("userfaultfd: {0}")]
     Failed(Errno),
+}
+
+/// Whether children get the memory that is handed over, with a userfaultfd for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forks {
+    /// They do. The kernel tells only whoever has CAP_SYS_PTRACE.
+    Followed,
+    /// The memory is left out of children (MADV_DONTFORK).
+    LeftOut,
+}
+
+fn not_permitted(forks: Forks) -> &'static str {
+    match forks {
+        Forks::Followed => {
+            "not permitted to handle page faults of system calls and to follow forks: run as root, or with \
+             CAP_SYS_PTRACE"
+        }
+        Forks::LeftOut => {
+            "not permitted to handle page faults of system calls: run as root, or with CAP_SYS_PTRACE, give \
+             this user read and write access to /dev/userfaultfd, or set vm.unprivileged_userfaultfd=1"
+        }
+    }
 }
 
 /// One userfaultfd of this process.
@@ -212,16 +232,17 @@ impl Userfault {
     ///
     /// # Errors
     /// [`UserfaultError`] names the cause and the remedy.
-    pub fn new() -> Result<Self, UserfaultError> {
-        let fd = open()?;
-        let supported = handshake(&fd, 0)?;
+    pub fn new(forks: Forks) -> Result<Self, UserfaultError> {
+        let fd = open(forks)?;
+        let supported = handshake(&fd, 0, forks)?;
         if supported & NEEDED != NEEDED {
             return Err(UserfaultError::NoEvents);
         }
         // The handshake is made once per descriptor: the first was to ask, this one is to keep.
-        let fd = open()?;
-        let features = supported & WANTED;
-        handshake(&fd, features)?;
+        let fd = open(forks)?;
+        let left_out = if forks == Forks::LeftOut { FEATURE_EVENT_FORK } else { 0 };
+        let features = supported & WANTED & !left_out;
+        handshake(&fd, features, forks)?;
         let offers = Offers {
             moves: features & FEATURE_MOVE != 0,
             poison: features & FEATURE_POISON != 0,
@@ -456,7 +477,7 @@ fn decode(raw: &[u8]) -> Option<Message> {
     })
 }
 
-fn open() -> Result<OwnedFd, UserfaultError> {
+fn open(forks: Forks) -> Result<OwnedFd, UserfaultError> {
     const USERFAULTFD_IOC_NEW: libc::Ioctl = 0xAA00;
     let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
     if let Ok(device) = rustix::fs::open(
@@ -474,18 +495,18 @@ fn open() -> Result<OwnedFd, UserfaultError> {
     // SAFETY: the call makes a descriptor and touches no memory.
     match unsafe { userfaultfd(flags) } {
         Ok(fd) => Ok(fd),
-        Err(Errno::PERM) => Err(UserfaultError::NotPermitted),
+        Err(Errno::PERM) => Err(UserfaultError::NotPermitted(forks)),
         Err(errno @ Errno::NOSYS) => Err(UserfaultError::Absent(errno)),
         Err(errno) => Err(UserfaultError::Failed(errno)),
     }
 }
 
 /// Asks for features (0: for none) and returns those the kernel has.
-fn handshake(fd: &OwnedFd, features: u64) -> Result<u64, UserfaultError> {
+fn handshake(fd: &OwnedFd, features: u64, forks: Forks) -> Result<u64, UserfaultError> {
     let mut call = ApiCall { api: API, features, ioctls: 0 };
     match ioctl::<{ UFFDIO_API }, _>(fd.as_fd(), &mut call) {
         Ok(()) => Ok(call.features),
-        Err(Errno::PERM) => Err(UserfaultError::NotPermitted),
+        Err(Errno::PERM) => Err(UserfaultError::NotPermitted(forks)),
         Err(errno) => Err(UserfaultError::Failed(errno)),
     }
 }

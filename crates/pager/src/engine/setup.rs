@@ -8,7 +8,7 @@ use crate::space::BLOCK_PAGES;
 use crate::staging::Staging;
 use overdrive_sys::Errno;
 use overdrive_sys::parts::Parts;
-use overdrive_sys::uffd::PAGE;
+use overdrive_sys::uffd::{Forks, PAGE};
 use std::fs::File;
 
 pub(super) fn failed(step: &'static str) -> impl Fn(Errno) -> EngineError {
@@ -46,8 +46,8 @@ pub(super) fn staging_for(limits: &Limits, userfault: &Userfault) -> Result<(Sta
     Ok((Staging::new(groups), frames))
 }
 
-pub(super) fn userfault_that_moves() -> Result<Userfault, EngineError> {
-    let userfault = Userfault::new()?;
+pub(super) fn userfault_that_moves(forks: Forks) -> Result<Userfault, EngineError> {
+    let userfault = Userfault::new(forks)?;
     if userfault.offers().moves { Ok(userfault) } else { Err(EngineError::NoMove) }
 }
 

@@ -14,7 +14,7 @@ pub(crate) fn skip(name: &str, reason: &str) {
 
 /// Whether the kernel lets this user handle page faults; skips otherwise.
 pub(crate) fn has_userfault(name: &str) -> bool {
-    let outcome = overdrive_sys::uffd::Userfault::new();
+    let outcome = overdrive_sys::uffd::Userfault::new(overdrive_sys::uffd::Forks::Followed);
     if let Err(error) = &outcome {
         skip(name, &error.to_string());
     }

@@ -9,7 +9,7 @@
 use crate::skip;
 use io_uring::{IoUring, opcode, types::Fd};
 use overdrive_sys::Errno;
-use overdrive_sys::uffd::{PAGE, Userfault};
+use overdrive_sys::uffd::{Forks, PAGE, Userfault};
 use std::ffi::c_void;
 use std::fs::File;
 use std::io::Write;
@@ -189,7 +189,7 @@ impl Device {
 
 /// A page under a userfaultfd that was given to a device; skips where either is not to be had.
 fn set_up(name: &str, page: &Page) -> Option<(Userfault, Device)> {
-    let userfault = Userfault::new().map_err(|error| skip(name, &error.to_string())).ok()?;
+    let userfault = Userfault::new(Forks::Followed).map_err(|error| skip(name, &error.to_string())).ok()?;
     let ring = IoUring::new(2).map_err(|error| skip(name, &format!("io_uring: {error}"))).ok()?;
     let buffer = libc::iovec { iov_base: page.0, iov_len: PAGE_BYTES };
     // SAFETY: the kernel holds the page itself; the mapping may go before.

@@ -2,7 +2,7 @@
 //! and a program that moves or grows it is refused.
 
 use crate::skip;
-use overdrive_sys::uffd::{PAGE, Userfault};
+use overdrive_sys::uffd::{Forks, PAGE, Userfault};
 use std::ops::Range;
 
 const PAGE_BYTES: usize = PAGE as usize;
@@ -12,7 +12,7 @@ fn memory_of_two_userfaultfds_cannot_be_moved() {
     const NAME: &str = "memory_of_two_userfaultfds_cannot_be_moved";
     for shards in [1, 2] {
         let memory = map(2);
-        let owners: Result<Vec<_>, _> = (0..shards).map(|_| Userfault::new()).collect();
+        let owners: Result<Vec<_>, _> = (0..shards).map(|_| Userfault::new(Forks::Followed)).collect();
         let Ok(owners) = owners.map_err(|error| skip(NAME, &error.to_string())) else { return };
         let share = 2 / shards * PAGE;
         for (start, owner) in (memory.start..memory.end).step_by(share as usize).zip(&owners) {

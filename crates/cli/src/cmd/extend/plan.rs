@@ -11,7 +11,7 @@ use overdrive_pager::engine::WRITES_PER_DAY_MIN;
 use overdrive_sys::memory_group::{Place, Version};
 use overdrive_sys::page_io::PageIo;
 use overdrive_sys::secret::Secret;
-use overdrive_sys::uffd::Userfault;
+use overdrive_sys::uffd::{Forks, Userfault};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -218,7 +218,7 @@ pub(super) fn check_dram(dram_bytes: u64) -> Result<()> {
 
 /// Whether this kernel lets this user page memory.
 fn check_kernel() -> Result<(), String> {
-    let faults = Userfault::new().map_err(|error| error.to_string())?;
+    let faults = Userfault::new(Forks::Followed).map_err(|error| error.to_string())?;
     if !faults.offers().moves {
         return Err("this kernel cannot move pages (UFFDIO_MOVE); wanted Linux 6.8 or newer".to_owned());
     }

@@ -3,6 +3,7 @@
 use super::look::pages_of;
 use super::*;
 use crate::engine::child::Child;
+use overdrive_sys::uffd::Forks;
 
 /// What a page must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -112,6 +113,7 @@ impl World {
             budget_bytes: 32 << 20,
             store: std::fs::File::open("/dev/null").unwrap(),
             parts: None,
+            forks: Forks::Followed,
             store_bytes: 4 << 20,
             managed_bytes_max: 12 * BLOCK_BYTES,
             seed: SEED,
