@@ -19,8 +19,6 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Where the program's end of the pipe goes, so that the low numbers stay for the program.
-const HIGH: libc::c_int = 700;
 /// While the engine is being started, the agent looks so often whether that has come to nothing.
 const STARTS: Duration = Duration::from_millis(100);
 
@@ -39,11 +37,11 @@ static LIFE_FILE: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Life(Option<OwnedFd>);
 
 impl Life {
-    /// A pipe whose other end the calling program keeps. Both processes apart have copies of that end.
-    /// They let go of it.
+    /// A pipe whose other end the calling program keeps. The processes apart let go of their copies of that.
     pub(crate) fn of_this_program() -> Result<Self, Errno> {
         let (ours, programs) = pipe_with(PipeFlags::CLOEXEC)?;
-        let programs = fcntl_dupfd_cloexec(&programs, HIGH).unwrap_or(programs);
+        // The low numbers stay for the program.
+        let programs = fcntl_dupfd_cloexec(&programs, ground::OWN).unwrap_or(programs);
         let number = programs.into_raw_fd();
         LIFE_FILE.store(ground::identity(number).map_or(0, |(_, file)| file), Ordering::Relaxed);
         LIFE.store(number, Ordering::Relaxed);

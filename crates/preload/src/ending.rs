@@ -117,10 +117,7 @@ impl Watch {
     pub(crate) fn sleep(&mut self, time: Duration) {
         match &self.program {
             Program::OfThreads(..) => std::thread::sleep(time),
-            Program::Apart(origin, _) => {
-                has_ended_within(&**origin, time);
-                self.every = Duration::ZERO;
-            }
+            Program::Apart(origin, _) => drop(has_ended_within(&**origin, time)),
         }
         self.look();
     }

@@ -19,8 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 /// `fcntl` numbers that the `libc` crate does not have for all targets; those of Linux everywhere but on
 /// architectures that this library is not built for.
 const F_SETSIG: libc::c_int = 10;
-/// Where the descriptor of a child goes, so that the low numbers stay for the child.
-const HIGH: libc::c_int = 700;
 
 /// Whether the handlers are there, which cannot be taken back.
 static ENDS_CHILDREN: AtomicBool = AtomicBool::new(false);
@@ -142,7 +140,8 @@ fn end_with_engine() -> bool {
             let gone = *libc::__errno_location() == libc::ENOENT;
             return !gone || libc::access(c"/proc/self".as_ptr(), libc::F_OK) != 0;
         }
-        let high = libc::fcntl(opened, libc::F_DUPFD_CLOEXEC, HIGH);
+        // The low numbers stay for the child.
+        let high = libc::fcntl(opened, libc::F_DUPFD_CLOEXEC, ground::OWN);
         let pipe = if high < 0 { opened } else { high };
         if high >= 0 {
             libc::close(opened);

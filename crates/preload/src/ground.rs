@@ -178,7 +178,7 @@ impl Drop for LowDescriptors {
 }
 
 /// Descriptors from here on are the run's own, by which its processes are known.
-const OWN: libc::c_int = 700;
+pub(crate) const OWN: libc::c_int = 700;
 /// What the program was started with beside 0 to 2, a bit each.
 static INHERITED: [AtomicU64; OWN as usize / 64 + 1] = [const { AtomicU64::new(0) }; _];
 

@@ -64,7 +64,7 @@ impl Asked {
             return Some(ending::Watch::new(1, PAUSES[1]));
         }
         let origin = Origin::open(ground::program()).ok()?;
-        Some(ending::Watch::apart(Arc::new(origin), None, PAUSES[1]))
+        Some(ending::Watch::apart(Arc::new(origin), None, Duration::ZERO))
     }
 
     fn setup(&self) -> Result<Setup, String> {
@@ -96,7 +96,8 @@ pub(crate) fn watch() {
         libc::pthread_attr_init(attributes.as_mut_ptr());
         libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK_BYTES);
         libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
-        let made = libc::pthread_create(made.as_mut_ptr(), attributes.as_ptr(), thread, std::ptr::null_mut());
+        let made =
+            libc::pthread_create(made.as_mut_ptr(), attributes.as_ptr(), as_thread, std::ptr::null_mut());
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
         made == 0
     });
@@ -106,7 +107,7 @@ pub(crate) fn watch() {
     }
 }
 
-extern "C" fn thread(_: *mut c_void) -> *mut c_void {
+extern "C" fn as_thread(_: *mut c_void) -> *mut c_void {
     // SAFETY: the name is a text with an end.
     unsafe { libc::prctl(libc::PR_SET_NAME, NAME.as_ptr()) };
     look_on();

@@ -71,7 +71,8 @@ fn adopted() -> Vec<u32> {
     lists.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-fn numbers_in(folder: &str) -> Vec<u32> {
+/// The entries of a folder of /proc that are numbers: processes, or threads.
+pub(super) fn numbers_in(folder: &str) -> Vec<u32> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }

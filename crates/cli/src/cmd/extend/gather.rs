@@ -3,7 +3,7 @@
 //!
 //! Threads that the program has put elsewhere itself stay there.
 
-use super::engines::{self, engine_apart};
+use super::engines::{self, engine_apart, numbers_in};
 use super::store::{Store, counters_in};
 use super::watch::{Process, processes_in};
 use overdrive_host::gather::{Gather, Program};
@@ -249,8 +249,7 @@ fn collect_threads(pid: u32, own_engine: &[u32], threads: &mut Vec<u32>) {
 }
 
 fn threads_of(pid: u32) -> Vec<u32> {
-    let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    numbers_in(&format!("/proc/{pid}/task"))
 }
 
 /// The thread that answers a process's faults.
