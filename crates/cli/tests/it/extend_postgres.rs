@@ -140,14 +140,16 @@ fn connections_of_a_postgres_server_are_held_each_to_its_budget() {
         command.arg("-D").arg(ready.data()).args(SETTINGS);
         command.args(["-c", &sockets, "-c", "listen_addresses=", "-c", "max_parallel_workers_per_gather=0"]);
         let mut server = Running(command.stderr(Stdio::null()).spawn().unwrap());
-        let socket = ready.place.path().join(".s.PGSQL.5432");
-        until("the server answers", Duration::from_secs(60), || socket.exists());
         let connect = || {
             let mut psql = Command::new("psql");
             psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-U", "someone", "-d", "postgres", "-h"]);
             psql.arg(ready.place.path());
             psql
         };
+        // It listens before it has started, and refuses connections until then.
+        until("the server answers", Duration::from_secs(60), || {
+            connect().args(["-c", "select"]).output().unwrap().status.success()
+        });
         let outcomes = std::thread::scope(|scope| {
             let two = [(); 2].map(|()| scope.spawn(|| answers(connect())));
             two.map(|one| one.join().unwrap())
