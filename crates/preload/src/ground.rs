@@ -1,10 +1,13 @@
 //! What the serving thread stands on: memory that must stay where it is while faults are answered.
 
 use crate::ALLOCATOR;
+use overdrive_sys::apart::handle_of;
+use overdrive_sys::proc_stat::numbers_in;
 use overdrive_sys::uffd::PAGE;
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use std::cell::Cell;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The ranges to leave out: our allocator's memory, this thread's stack, and what the C library keeps for it.
@@ -133,15 +136,8 @@ pub(crate) fn identity(descriptor: libc::c_int) -> Option<(u64, u64)> {
 
 /// A descriptor of the program's first thread, borrowed. None where that has ended or has no such.
 pub(crate) fn first_threads(number: libc::c_int) -> Option<OwnedFd> {
-    let own = |made: libc::c_long| {
-        // SAFETY: a new descriptor that nobody else knows.
-        (made >= 0).then(|| unsafe { OwnedFd::from_raw_fd(made as libc::c_int) })
-    };
-    // SAFETY: both calls make a descriptor of numbers.
-    unsafe {
-        let process = own(libc::syscall(libc::SYS_pidfd_open, program(), 0))?;
-        own(libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0))
-    }
+    let process = handle_of(program()).ok()?;
+    pidfd_getfd(process, number, PidfdGetfdFlags::empty()).ok()
 }
 
 impl LowDescriptors {
@@ -185,8 +181,7 @@ static INHERITED: [AtomicU64; OWN as usize / 64 + 1] = [const { AtomicU64::new(0
 /// Notes which descriptors the program was started with. To be called before this library opens any, while
 /// nothing else runs.
 pub(crate) fn note_descriptors() {
-    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let numbers = numbers_in("/proc/self/fd");
     let inherited: Vec<libc::c_int> = numbers.filter(|number| (3..OWN).contains(number)).collect();
     // The one by which they were read is gone already.
     // SAFETY: asks about a number.

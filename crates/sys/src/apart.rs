@@ -11,6 +11,7 @@
 
 use crate::Errno;
 use crate::gate::Gate;
+use crate::proc_stat::numbers_in;
 use crate::raw::syscall;
 use crate::signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -165,13 +166,9 @@ impl Origin {
     /// program (exec). Where the kernel does not tell, it is taken to have it.
     #[must_use]
     pub fn is_there(&self) -> bool {
-        !has_ended(&self.handle) && (has_our_memory(self.number) || self.threads().any(has_our_memory))
-    }
-
-    /// Its threads. Its first one may have ended before the others, and has no memory then.
-    fn threads(&self) -> impl Iterator<Item = u32> {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.number));
-        threads.into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        // Its first thread may have ended before the others, and has no memory then.
+        let threads = || numbers_in(&format!("/proc/{}/task", self.number));
+        !has_ended(&self.handle) && (has_our_memory(self.number) || threads().any(has_our_memory))
     }
 
     /// Ends it.

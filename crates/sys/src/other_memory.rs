@@ -2,8 +2,8 @@
 //! read some of them ahead.
 
 use crate::Errno;
+use crate::apart::handle_of;
 use crate::uffd::PAGE;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -41,9 +41,11 @@ impl OtherMemory {
     /// # Errors
     /// What the kernel refuses: it has ended, or may not be looked at.
     pub fn open(pid: u32) -> io::Result<Self> {
-        let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
-        let process = pidfd_open(number, PidfdFlags::empty())?;
-        Ok(Self { process, pages: File::open(format!("/proc/{pid}/pagemap"))?, words: Vec::new() })
+        Ok(Self {
+            process: handle_of(pid)?,
+            pages: File::open(format!("/proc/{pid}/pagemap"))?,
+            words: Vec::new(),
+        })
     }
 
     /// Where `count` pages are, from page number `first` on. Fewer where its addresses end.

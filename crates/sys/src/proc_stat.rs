@@ -1,10 +1,17 @@
-//! What stands in /proc/PID/stat and in that of each thread, and in /proc/self/status.
+//! What stands in /proc/PID/stat and in that of each thread, and in /proc/self/status; which there are.
 
 use crate::descriptor_limit::with_one_more;
 use crate::uffd::PAGE;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::Read;
+use std::str::FromStr;
+
+/// The entries of a folder of /proc that are numbers: processes, threads or descriptors.
+pub fn numbers_in<T: FromStr>(folder: &str) -> impl Iterator<Item = T> + use<T> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
 
 /// A field from the third on, counted behind the command's name, which may hold anything but its last `)`.
 pub(crate) fn field(stat: &str, number: usize) -> Option<&str> {

@@ -5,6 +5,7 @@
 
 use anyhow::{Context, Result};
 use overdrive_sys::apart::{have_same_memory, kill};
+use overdrive_sys::proc_stat::numbers_in;
 use overdrive_sys::relay::Relay;
 use std::time::{Duration, Instant};
 
@@ -43,8 +44,7 @@ impl<'a> Engines<'a> {
 
 fn end_those_that_hang() {
     let adopted = adopted();
-    let (engines, others): (Vec<_>, Vec<_>) =
-        numbers_in("/proc").into_iter().partition(|&pid| is_engine(pid));
+    let (engines, others): (Vec<_>, Vec<_>) = numbers_in("/proc").partition(|&pid| is_engine(pid));
     for engine in engines.into_iter().filter(|engine| adopted.contains(engine)) {
         if !others.iter().any(|&other| have_same_memory(other, engine)) {
             kill(engine);
@@ -66,13 +66,7 @@ pub(super) fn engine_apart(pid: u32) -> Option<u32> {
 
 /// This process's children.
 fn adopted() -> Vec<u32> {
-    let list = |thread| std::fs::read_to_string(format!("/proc/self/task/{thread}/children")).ok();
-    let lists: String = numbers_in("/proc/self/task").into_iter().filter_map(list).collect();
+    let list = |thread: u32| std::fs::read_to_string(format!("/proc/self/task/{thread}/children")).ok();
+    let lists: String = numbers_in("/proc/self/task").filter_map(list).collect();
     lists.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
-}
-
-/// The entries of a folder of /proc that are numbers: processes, or threads.
-pub(super) fn numbers_in(folder: &str) -> Vec<u32> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }

@@ -3,13 +3,14 @@
 //!
 //! Threads that the program has put elsewhere itself stay there.
 
-use super::engines::{self, engine_apart, numbers_in};
+use super::engines::{self, engine_apart};
 use super::store::{Store, counters_in};
 use super::watch::{Process, processes_in};
 use overdrive_host::gather::{Gather, Program};
 use overdrive_pager::stats::Stat;
 use overdrive_sys::affinity::{allowed_cpus, cpus_of, restrict_thread_to};
 use overdrive_sys::memory_group::pages_brought_back;
+use overdrive_sys::proc_stat::numbers_in;
 use overdrive_sys::usage::user_time_of;
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
@@ -249,7 +250,7 @@ fn collect_threads(pid: u32, own_engine: &[u32], threads: &mut Vec<u32>) {
 }
 
 fn threads_of(pid: u32) -> Vec<u32> {
-    numbers_in(&format!("/proc/{pid}/task"))
+    numbers_in(&format!("/proc/{pid}/task")).collect()
 }
 
 /// The thread that answers a process's faults.

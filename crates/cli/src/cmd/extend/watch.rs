@@ -14,6 +14,7 @@ use anyhow::Result;
 use overdrive_pager::stats::{Stat, Stats};
 use overdrive_sys::file::open_plain;
 use overdrive_sys::owner::Owner;
+use overdrive_sys::proc_stat::numbers_in;
 use overdrive_sys::relay::effective_user;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -120,8 +121,7 @@ fn wait(time: Duration, stop: &AtomicBool) -> bool {
 /// a run and may not be looked at: those have rights that this one does not.
 fn runs() -> (Vec<(u32, PathBuf)>, Vec<u32>) {
     let (mut found, mut closed) = (BTreeSet::new(), Vec::new());
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    for pid in processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+    for pid in numbers_in("/proc") {
         match folders_of(pid) {
             Ok(folders) => found.extend(folders),
             Err(error) if error.kind() == ErrorKind::PermissionDenied && is_own_run(pid) => closed.push(pid),
