@@ -452,6 +452,34 @@ fn pages_of_zeroes_cost_nothing() {
 }
 
 #[test]
+fn new_memory_is_filled_ahead_of_who_writes_it_from_one_end_to_the_other() {
+    const PARTS: usize = 8;
+    const PART: usize = 512;
+    let name = "new_memory_is_filled_ahead_of_who_writes_it_from_one_end_to_the_other";
+    under_an_engine(name, 256 * MIB, Compress::Off, None, |region, stats| {
+        // Every other part from its end on.
+        for step in 0..PART {
+            for part in 0..PARTS {
+                let inside = if part % 2 == 0 { step } else { PART - 1 - step };
+                region.write(part * PART + inside, 7, 1);
+            }
+        }
+        let written = PARTS * PART;
+        let is_right = |page: usize| (region.read(page, 6), region.read(page, 7)) == (0, 1);
+        assert!((0..written).all(is_right), "what was filled ahead did away with something");
+        let fills = stats.get(Stat::ZeroFills);
+        assert!(fills < written as u64 / 16, "{fills} of {written} pages were waited for");
+        // At random each comes by itself.
+        let mut rng = Rng::new(6);
+        let scattered: std::collections::BTreeSet<_> =
+            (0..500).map(|_| written + rng.below((PAGES - written) as u64) as usize).collect();
+        scattered.iter().for_each(|&page| region.write(page, 7, 1));
+        let fills = stats.get(Stat::ZeroFills) - fills;
+        assert!(fills * 10 > scattered.len() as u64 * 9, "{fills} of {} were waited for", scattered.len());
+    });
+}
+
+#[test]
 fn a_small_store_is_cleaned() {
     under_an_engine("a_small_store_is_cleaned", 4 * BUDGET, Compress::Off, None, |region, stats| {
         fill(region);

@@ -103,6 +103,14 @@ int main(void) {\n\
     for (long page = 0; page < PAGES; page++) if (page % 37 != 5 && !is_there(all, page)) return 5;\n\
     for (volatile long page = 5; page < PAGES; page += 37)\n\
         if (!sigsetjmp(back, 1)) { *(volatile char *)(all + page * 512); return 6; }\n\
+    /* New memory, which is filled ahead of who writes it from one end to the other. */\n\
+    long last = 24 * MIB - 1;\n\
+    for (long page = 5; page <= last; page += 37) if (madvise(more + page * 512, 4096, GUARD)) return 9;\n\
+    for (long page = 0; page < 12 * MIB; page++) if (page % 37 != 5) fill(more, page);\n\
+    for (long page = last; page >= 12 * MIB; page--) if (page % 37 != 5) fill(more, page);\n\
+    for (volatile long page = 5; page <= last; page += 37)\n\
+        if (!sigsetjmp(back, 1)) { *(volatile char *)(more + page * 512); return 10; }\n\
+    for (long page = 0; page <= last; page++) if (page % 37 != 5 && !is_there(more, page)) return 11;\n\
 }\n";
     passes(NAME, BODY, &[&[]], 0..=96, "no MADV_GUARD_INSTALL (Linux 6.13)");
 }

@@ -31,7 +31,7 @@ impl Engine {
         let patient = self.walks.in_vain > REMEMBERED / 2;
         let along = self.walks.note(thread, page, patient);
         if !scanned
-            && !along.is_some_and(|ahead| ahead.sure)
+            && !along.is_some_and(|ahead| ahead.is_sure())
             && let Some(pieces) = self.walks.strides.note(thread, u64::from(page) * PAGE + offset, patient)
         {
             self.read_pieces(pieces);

@@ -9,12 +9,10 @@ use crate::stats::Stat;
 use crate::table::State;
 use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
+use std::ops::Range;
 
 /// Pages of zeroes put in place at once, at most.
 const FILL_MAX: u32 = 32;
-/// A walk has one page filled for so many that would be read ahead of it: those that the program does not
-/// come to take DRAM for nothing.
-const FILLED_OF_AHEAD: u32 = 8;
 pub(super) static ZEROES: [[u8; PAGE as usize]; FILL_MAX as usize] = [[0; PAGE as usize]; FILL_MAX as usize];
 
 impl Engine {
@@ -61,42 +59,50 @@ impl Engine {
             self.waiting.push_back(page);
             return;
         }
-        let count = if write { self.pages_to_fill(page, address, thread) } else { 1 };
+        let pages = if write { self.pages_to_fill(page, address, thread) } else { page..page + 1 };
         // A write would fault again on the kernel's shared page of zeroes: it gets a page of its own.
-        let outcome = if write {
+        let put = |address: u64, count: u32| {
             let zeroes = &ZEROES.as_flattened()[..count as usize * PAGE as usize];
             self.userfault.copy(address, zeroes, true)
+        };
+        let outcome = if write {
+            put(address - u64::from(page - pages.start) * PAGE, pages.len() as u32)
         } else {
             self.userfault.zero(address, PAGE)
         };
+        let done = pages.start..pages.start + outcome.as_ref().map_or(0, |bytes| (bytes / PAGE) as u32);
+        // What stood in the way was before it.
+        let outcome = if pages.start < page && !done.contains(&page) { put(address, 1) } else { outcome };
         self.stats.add(Stat::ZeroFills, 1);
-        if let Ok(bytes) = outcome {
-            (1..(bytes / PAGE) as u32).for_each(|ahead| self.now_resident(page + ahead));
-        }
+        done.filter(|&ahead| ahead != page).for_each(|ahead| self.now_resident(ahead));
         self.placed(page, address, outcome.map(drop));
     }
 
-    /// How many pages to fill at once: more and more for whoever writes new memory from front to back, one
+    /// What to fill at once: more and more for whoever writes new memory from one end to the other, one page
     /// for all others.
-    fn pages_to_fill(&mut self, page: u32, address: u64, thread: u32) -> u32 {
-        let ahead = self.walks.note(thread, page, false).filter(|ahead| ahead.way == Way::Up);
-        let window = ahead.map_or(1, |ahead| (ahead.count / FILLED_OF_AHEAD).clamp(1, FILL_MAX));
+    fn pages_to_fill(&mut self, page: u32, address: u64, thread: u32) -> Range<u32> {
+        let Some(ahead) = self.walks.note(thread, page, false) else { return page..page + 1 };
         let room = (self.limits.total.saturating_sub(self.held()) as u32).max(1);
-        let block_end = (page / BLOCK_PAGES + 1) * BLOCK_PAGES;
-        let mut count = (page..block_end.min(page + window.min(room)))
-            .take_while(|&page| self.table.state(page) == State::Empty && self.space.address(page).is_some())
-            .count() as u32;
+        let window = ahead.pages_to_fill(FILL_MAX).min(room);
+        let is_new = |page: u32| self.table.state(page) == State::Empty && self.space.address(page).is_some();
+        let is_new = |&other: &u32| other / BLOCK_PAGES == page / BLOCK_PAGES && is_new(other);
+        let along = || std::iter::successors(Some(page), |&page| ahead.way.next(page));
+        let lowest = |count| if ahead.way == Way::Up { page } else { page + 1 - count };
+        let mut count = along().take(window as usize).take_while(is_new).count() as u32;
         if count > 1 {
             // Where something stands that nobody told of it may be a guard (MADV_GUARD_INSTALL), which a page
             // would do away with.
-            let standing = self.page_map.present(address, count as usize).unwrap_or(u64::MAX);
-            count = count.min(standing.trailing_zeros());
+            let first = lowest(count);
+            let from = address - u64::from(page - first) * PAGE;
+            let standing = self.page_map.present(from, count as usize).unwrap_or(u64::MAX);
+            let is_free = |other: &u32| standing >> (other - first) & 1 == 0;
+            count = along().take(count as usize).take_while(is_free).count() as u32;
         }
-        count = count.max(1);
-        if let Some(ahead) = ahead {
-            self.walks.expect(&ahead, page + count);
+        let count = count.max(1);
+        if let Some(next) = along().nth(count as usize) {
+            self.walks.expect(&ahead, next);
         }
-        count
+        lowest(count)..lowest(count) + count
     }
 
     /// A page believed to be in place is missing: the program gave it up by a way that is not told

@@ -45,9 +45,22 @@ pub(super) struct Ahead {
     pub(super) way: Way,
     /// So many pages.
     pub(super) count: u32,
-    /// There is no doubt that this is a walk.
-    pub(super) sure: bool,
+    /// Faults in a row that were where they were expected.
+    faults: u32,
     place: (usize, usize),
+}
+
+impl Ahead {
+    /// There is no doubt that this is a walk.
+    pub(super) fn is_sure(&self) -> bool {
+        self.faults >= SURE
+    }
+
+    /// What new memory is worth filling at a time, however many others are on their way: twice as many pages
+    /// with each fault, so that as many may come for nothing as the walk had.
+    pub(super) fn pages_to_fill(&self, most: u32) -> u32 {
+        1_u32.checked_shl(self.faults).map_or(most, |pages| pages.min(most))
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -158,7 +171,7 @@ impl Walks {
         let most = self.share();
         let walk = &mut self.sets[number].walks[index];
         walk.window = (walk.window * 2).clamp(WIDE_PAGES, most);
-        Some(Ahead { way, count: walk.window, sure: walk.faults >= SURE, place: (number, index) })
+        Some(Ahead { way, count: walk.window, faults: walk.faults, place: (number, index) })
     }
 
     /// How far ahead of each walk may be read.
@@ -211,7 +224,7 @@ mod tests {
             for (way, page) in ways.iter().zip(&mut pages) {
                 let ahead = walks.note(7, *page, false);
                 assert_eq!(ahead.map(|ahead| ahead.way), (round >= 2).then_some(*way), "round {round}");
-                assert_eq!(ahead.is_some_and(|ahead| ahead.sure), round >= 4, "round {round}");
+                assert_eq!(ahead.is_some_and(|ahead| ahead.is_sure()), round >= 4, "round {round}");
                 *page = way.next(*page).unwrap();
             }
         }
