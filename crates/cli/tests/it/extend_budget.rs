@@ -1,6 +1,7 @@
 //! Budgets that cannot be held: told in one line with the remedy, before the program starts where it can be known.
 
 use crate::extend::{Running, assert_empty, extend, largest, ready};
+use crate::extend_odd::COMMON;
 use crate::support::{overdrive, read};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -75,6 +76,22 @@ const RELOCATED: &str = "\
 #include <stdio.h>\n\
 asm(\".section .data.addresses,\\\"aw\\\"\\n.balign 8\\n.rept 4718592\\n.quad main\\n.endr\\n.text\\n\");\n\
 int main(void) { puts(\"begun\"); return 0; }\n";
+
+/// 88 MiB that stay, and thirty times 32 MiB that are used in no order and given back.
+const COMING_AND_GOING: &str = "\
+int main(void) {\n\
+    enum { STAYS = 88 * MIB, COMES = 32 * MIB };\n\
+    uint64_t *all = map(STAYS);\n\
+    for (long page = 0; page < STAYS; page++) fill(all, page);\n\
+    usleep(200000);\n\
+    for (int round = 0; round < 30; round++) {\n\
+        uint64_t *some = map(COMES);\n\
+        for (long n = 0; n < COMES; n++) fill(some, n * 4099 % COMES);\n\
+        for (long page = 0; page < COMES; page++) if (!is_there(some, page)) return 1;\n\
+        munmap(some, COMES * 4096);\n\
+    }\n\
+    for (long page = 0; page < STAYS; page++) if (!is_there(all, page)) return 2;\n\
+}\n";
 
 pub(crate) fn build(folder: &Path, source: &str, arguments: &[&str]) -> Option<PathBuf> {
     let (file, program) = (folder.join("program.c"), folder.join("program"));
@@ -163,6 +180,29 @@ fn thousands_of_pieces_are_held_to_the_budget() {
     let process = largest(&stats);
     let held = process["held_max"].as_u64().expect("a counter") * 4096;
     assert!(held <= 192 << 20, "held {held} bytes: {process}");
+}
+
+/// Memory that programs take, use and give back cost a fault that the engine answered for each few pages, though
+/// there was room: PyTorch took 1.5 times as long. What stays is under the pager soon.
+#[test]
+fn new_memory_that_fits_is_left_to_the_kernel_for_a_while() {
+    const NAME: &str = "extend_budget::new_memory_that_fits_is_left_to_the_kernel_for_a_while";
+    let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
+    let stats = place.path().join("stats.json");
+    // With the room for a lasting piece and one that comes and goes, and with too little.
+    let [roomy, tight] = ["160MiB", "64MiB"].map(|dram| {
+        let program = build(place.path(), &format!("{COMMON}{COMING_AND_GOING}"), &["-O1", "-w"]).expect("built");
+        let arguments = ["--quiet", "--backend", "pager", "--dram", dram, "--stats", stats.to_str().unwrap()];
+        let (code, _, error) = extend(&arguments, store.path(), &[program.to_str().unwrap()]);
+        assert_eq!(code, 0, "{error}");
+        let process = largest(&stats);
+        assert!(process["managed_bytes"].as_u64().expect("a counter") >= 88 << 20, "{process}");
+        ["faults", "held_max", "evicted"].map(|what| process[what].as_u64().expect("a counter"))
+    });
+    let [faults, held, _] = roomy;
+    assert!(faults < 30 * 8192 / 4 && held <= 160 * 256, "{roomy:?}");
+    let [faults, held, evicted] = tight;
+    assert!(faults > 0 && evicted > 88 * 256 && held <= 72 * 256, "{tight:?}");
 }
 
 /// Tables for a compressed tier of the largest size were written at the start of each process: 88 bytes for 64 KiB

@@ -63,7 +63,7 @@ impl Engine {
             let worth = KEPT.max(self.share_of_children() / self.children.len().max(1) as u64) / WORTH_PART;
             let outside = child.pages_outside();
             if outside.is_some_and(|pages| growth.is_due(pages, worth)) {
-                growth.scan.run(&mut Served { engine: self, child });
+                growth.scan.run(&mut Served { engine: self, child }, 0);
             }
         }
         child.growth = Some(growth);

@@ -40,6 +40,10 @@ const REST: u32 = 3;
 const LONG_REST: u32 = 20;
 /// Pieces taken over in one go, after which the mappings are read again.
 const GAPS_AT_ONCE: usize = 256;
+/// New memory is left to the kernel, which brings its pages at the least cost, for so long: much is given
+/// back before. But no more than would fit the budget if it became full, with a share to spare.
+const YOUNG: Duration = Duration::from_secs(1);
+const SPARE_SHARE: u64 = 16;
 
 /// More than the budget must have been held so long, at so many looks, before that is told.
 const ABOVE: Duration = Duration::from_secs(3);
@@ -73,6 +77,9 @@ pub(super) struct Scan {
     again: bool,
     /// Where what it took over begins and ends.
     edges: BTreeSet<u64>,
+    /// Pages that were left to the kernel at the last look, and when there were none; never at first.
+    left: u64,
+    cleared: Option<Instant>,
     scanned: Instant,
     reading_took: Duration,
 }
@@ -80,7 +87,7 @@ pub(super) struct Scan {
 impl Scan {
     pub(super) fn new(exclude: Vec<Range<u64>>) -> Self {
         let (edges, reading_took) = (BTreeSet::new(), Duration::ZERO);
-        Self { exclude, again: true, edges, scanned: Instant::now(), reading_took }
+        Self { exclude, again: true, edges, left: 0, cleared: None, scanned: Instant::now(), reading_took }
     }
 
     #[cfg(test)]
@@ -95,9 +102,11 @@ impl Scan {
         self.again && self.scanned.elapsed() >= self.reading_took * REST
     }
 
-    /// Takes over what is not yet.
-    pub(super) fn run(&mut self, memory: &mut impl Followed) {
+    /// Takes over what is not yet, but for new memory that fits in `room` pages.
+    pub(super) fn run(&mut self, memory: &mut impl Followed, room: u64) {
         let (mut found, began) = (Vec::new(), Instant::now());
+        let is_young = self.cleared.is_some_and(|then| began.duration_since(then) < YOUNG);
+        let room = if is_young { room } else { 0 };
         if let Some(mappings) = memory.mappings() {
             // Unreadable maps: nothing new is taken over this time.
             let _ = mappings.for_each_anonymous(0..u64::MAX, |mapping| {
@@ -109,12 +118,18 @@ impl Scan {
         let read = Instant::now();
         self.reading_took = read.duration_since(began);
         let believed = self.reading_took.max(BELIEVED);
-        let gaps: Vec<_> = found.into_iter().flat_map(|piece| memory.space().gaps(piece)).collect();
+        let mut gaps: Vec<_> = found.into_iter().flat_map(|piece| memory.space().gaps(piece)).collect();
         // The rest of a mapping that was growing has to be of one kind with it, however small it is.
         let edges = std::mem::take(&mut self.edges);
         let is_rest = |gap: &Range<u64>| edges.contains(&gap.start) || edges.contains(&gap.end);
-        let gaps: Vec<_> =
-            gaps.into_iter().filter(|gap| gap.end - gap.start >= SMALLEST_BYTES || is_rest(gap)).collect();
+        gaps.retain(|gap| gap.end - gap.start >= SMALLEST_BYTES || is_rest(gap));
+        self.left = 0;
+        gaps.retain(|gap| {
+            let pages = (gap.end - gap.start) / PAGE;
+            let is_left = !is_rest(gap) && self.left + pages <= room;
+            self.left += if is_left { pages } else { 0 };
+            !is_left
+        });
         let mut is_old = false;
         for some in gaps.chunks(GAPS_AT_ONCE) {
             is_old = read.elapsed() > believed;
@@ -127,6 +142,9 @@ impl Scan {
         }
         self.again = is_old || !self.edges.is_empty();
         self.scanned = Instant::now();
+        if self.left == 0 && !is_old {
+            self.cleared = Some(self.scanned);
+        }
     }
 }
 
@@ -142,8 +160,9 @@ pub(super) struct Takeover {
     /// Until the next look; no less than a tick.
     pause: Duration,
     processors: u32,
-    /// Pages outside the pager at the end of the last look.
+    /// Pages outside the pager at the end of the last look, and when all memory was under it that can be.
     unmanaged_then: u64,
+    unmanaged_least: u64,
     /// Pages kept free for growth that no fault tells of.
     ahead: u64,
     above: Option<Above>,
@@ -171,6 +190,7 @@ impl Engine {
             process,
             processors: cpus_of(process).map_or(1, |all| all.len() as u32),
             unmanaged_then: 0,
+            unmanaged_least: 0,
             ahead: 0,
             above: None,
             outside_looked: now,
@@ -239,13 +259,20 @@ impl Engine {
         }
         (takeover.began, takeover.pause) = (true, TICK);
         if takeover.scan.is_due(grown) {
-            takeover.scan.run(self);
+            let taken = self.held() + self.helping.lending.lent + takeover.unmanaged_least;
+            let most = takeover.budget_pages - takeover.budget_pages / SPARE_SHARE;
+            takeover.scan.run(self, most.saturating_sub(taken));
             let anonymous = self.page_map.anonymous_pages().unwrap_or(anonymous);
             unmanaged = anonymous.saturating_sub(self.held());
             takeover.unmanaged_then = unmanaged;
+            if takeover.scan.left == 0 {
+                takeover.unmanaged_least = unmanaged;
+            }
         }
         self.helping.lending.note_own(grown);
-        let others = unmanaged + takeover.ahead + self.helping.lending.lent;
+        // What was left to the kernel may become full.
+        let others = (unmanaged + takeover.ahead).max(takeover.unmanaged_least + takeover.scan.left);
+        let others = others + self.helping.lending.lent;
         self.limits = Limits::divide(takeover.budget_pages, others);
     }
 
