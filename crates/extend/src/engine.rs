@@ -131,7 +131,7 @@ impl Engine {
             seal,
             store_faults: None,
             writes_per_day_bytes: options.writes_per_day_bytes,
-            taken_over: None,
+            at_fork: None,
             notify: None,
         })?;
         let control = Control::new(pager.stats(), pager.hints());

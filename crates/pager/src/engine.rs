@@ -32,6 +32,7 @@ mod accesses;
 mod again;
 mod agent;
 mod ahead;
+mod at_fork;
 mod brought;
 mod changes;
 mod child;
@@ -65,6 +66,7 @@ mod walks;
 mod write;
 
 pub use agent::Agent;
+pub use at_fork::AtFork;
 #[cfg(test)]
 pub(crate) use helpers::HELPERS;
 pub use hints::Hints;
@@ -118,9 +120,8 @@ pub struct Config {
     /// The most that is written to the store in any 24 hours; what needs more waits. Programs stand still
     /// with less than [`WRITES_PER_DAY_MIN`].
     pub writes_per_day_bytes: Option<u64>,
-    /// Set before the first memory is taken over. In memory of the process's own, a child has it as it was
-    /// when the child's memory was copied: it tells whether the child needs this engine.
-    pub taken_over: Option<&'static AtomicBool>,
+    /// Where threads that fork, and their children, look what the engine does.
+    pub at_fork: Option<&'static AtFork>,
     /// Is told what whoever runs the program should hear of. Called by the thread that serves faults: it must
     /// not wait for anything.
     pub notify: Option<fn(&Notice)>,
@@ -285,7 +286,7 @@ pub struct Engine {
     seal: Option<Seal>,
     store_faults: Option<StoreFaults>,
     notices: notice::Notices,
-    taken_over: Option<&'static AtomicBool>,
+    at_fork: Option<&'static AtFork>,
     allowance: Option<Allowance>,
     /// Something is to be written and the day's share is used up.
     paced: bool,
@@ -368,7 +369,7 @@ impl Engine {
             seal: config.seal,
             store_faults: config.store_faults,
             notices: notice::Notices::new(config.notify),
-            taken_over: config.taken_over,
+            at_fork: config.at_fork,
             allowance: config.writes_per_day_bytes.map(|bytes| Allowance::new(bytes / PAGE, Instant::now())),
             paced: false,
             seed: config.seed,

@@ -74,7 +74,7 @@ fn under(name: &str, change: impl FnOnce(&mut Config), work: impl FnOnce(&Region
         seal: None,
         store_faults: None,
         writes_per_day_bytes: None,
-        taken_over: None,
+        at_fork: None,
         notify: None,
     };
     change(&mut config);

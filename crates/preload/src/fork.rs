@@ -11,6 +11,7 @@
 //! with this library takes it back, which it knows for ours by a timer slack that nobody else asks for.
 
 use crate::{ALLOCATOR, apart, ground, late};
+use overdrive_pager::engine::AtFork;
 use overdrive_pager::table::mark_of;
 use overdrive_sys::helper::{self, Door};
 use std::cell::Cell;
@@ -24,9 +25,9 @@ const F_SETSIG: libc::c_int = 10;
 static ENDS_CHILDREN: AtomicBool = AtomicBool::new(false);
 /// Whether this process is a child: the counters are not there for it, nor is the engine.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
-/// Whether memory was ever put under the pager; in a child, whether it was before the fork. The engine sets
-/// it first: who looked only before the fork would miss what is taken over while that waits for a lock.
-pub(crate) static TAKEN_OVER: AtomicBool = AtomicBool::new(false);
+/// In a child, what it was at the fork: who looked only before would miss what is taken over while the fork
+/// waits for a lock.
+pub(crate) static AT_FORK: AtFork = AtFork::new();
 /// Where the helpers of children call.
 pub(crate) static DOOR: Door = Door::closed();
 /// The timer slack of who has our death signal, and the one that processes have, in nanoseconds.
@@ -82,12 +83,15 @@ extern "C" fn before() {
     let (process, thread) = unsafe { (libc::getpid(), libc::gettid()) };
     let is_engines = process == SERVED.load(Ordering::Relaxed);
     FIRST_THREAD_OF.set(if process == thread && is_engines { process } else { 0 });
+    if is_engines {
+        AT_FORK.take_all();
+    }
 }
 
 extern "C" fn in_child() {
     IS_CHILD.store(true, Ordering::Relaxed);
     apart::forget();
-    if !TAKEN_OVER.load(Ordering::Relaxed) {
+    if !AT_FORK.has_taken_over() {
         return late::watch();
     }
     let parent = FIRST_THREAD_OF.get();

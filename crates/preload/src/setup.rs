@@ -216,7 +216,7 @@ impl Setup {
             seal: if self.encrypt { Some(seal()?) } else { None },
             store_faults: self.store_faults,
             writes_per_day_bytes: self.writes_per_day_bytes,
-            taken_over: Some(&fork::TAKEN_OVER),
+            at_fork: Some(&fork::AT_FORK),
             notify: Some(tell),
         };
         let mut engine = Engine::new(config).map_err(|error| error.to_string())?;

@@ -191,7 +191,8 @@ fn new_memory_that_fits_is_left_to_the_kernel_for_a_while() {
     let stats = place.path().join("stats.json");
     // With the room for a lasting piece and one that comes and goes, and with too little.
     let [roomy, tight] = ["160MiB", "64MiB"].map(|dram| {
-        let program = build(place.path(), &format!("{COMMON}{COMING_AND_GOING}"), &["-O1", "-w"]).expect("built");
+        let program =
+            build(place.path(), &format!("{COMMON}{COMING_AND_GOING}"), &["-O1", "-w"]).expect("built");
         let arguments = ["--quiet", "--backend", "pager", "--dram", dram, "--stats", stats.to_str().unwrap()];
         let (code, _, error) = extend(&arguments, store.path(), &[program.to_str().unwrap()]);
         assert_eq!(code, 0, "{error}");

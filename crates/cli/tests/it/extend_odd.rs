@@ -115,6 +115,34 @@ int main(void) {\n\
     passes(NAME, BODY, &[&[]], 0..=96, "no MADV_GUARD_INSTALL (Linux 6.13)");
 }
 
+/// New memory is left to the kernel for a while, but not at a fork: of what its parent replaced, a child kept all
+/// that it had from there.
+#[test]
+fn a_child_does_not_keep_new_memory_that_its_parent_replaced() {
+    const NAME: &str = "extend_odd::a_child_does_not_keep_new_memory_that_its_parent_replaced";
+    const BODY: &str = "\
+int main(void) {\n\
+    enum { OLD = 35 * MIB, NEW = 20 * MIB };\n\
+    uint64_t *all = map(OLD);\n\
+    for (long page = 0; page < OLD; page++) fill(all, page);\n\
+    usleep(300000);\n\
+    uint64_t *some = map(NEW);\n\
+    for (long page = 0; page < NEW; page++) fill(some, page);\n\
+    usleep(50000);\n\
+    pid_t child = fork();\n\
+    if (child == 0) {\n\
+        sleep(2);\n\
+        long kept = present(some, NEW);\n\
+        for (long page = 0; page < NEW; page++) if (!is_there(some, page)) _exit(1);\n\
+        _exit(kept < NEW / 8 * 7 ? 0 : 2);\n\
+    }\n\
+    for (long page = 0; page < NEW; page++) some[page * 512 + 1] = page;\n\
+    int status = 0;\n\
+    return waitpid(child, &status, 0) != child ? 3 : status ? 4 + WEXITSTATUS(status) : 0;\n\
+}\n";
+    passes(NAME, BODY, &[&[]], 0..=72, "");
+}
+
 /// Executable memory, as compilers at run time have and Common Lisp's heap is, stayed where it was: the kernel
 /// moves it only to memory that is executable as well.
 #[test]

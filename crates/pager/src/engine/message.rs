@@ -10,7 +10,6 @@ use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How long a thread may take from being told that it may go on with MADV_DONTNEED to having done it.
@@ -81,7 +80,7 @@ impl Followed for Engine {
     }
 
     fn announce(&self) {
-        self.taken_over.iter().for_each(|told| told.store(true, Ordering::Relaxed));
+        self.at_fork.iter().for_each(|forks| forks.announce());
     }
 
     fn enter(&mut self, range: &Range<u64>) -> bool {

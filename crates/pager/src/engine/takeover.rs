@@ -4,6 +4,7 @@
 //! budget on, all its private anonymous memory is looked for again and again, by whatever call it was made.
 //! What the engine itself lives in is left out.
 
+use super::at_fork::AtFork;
 use super::changes::Followed;
 use super::{Engine, EngineError, Limits, Notice, TICK, is_much_beside, notice};
 use crate::platform::{Instant, largest_child, shared_memory_pages};
@@ -258,10 +259,12 @@ impl Engine {
             return;
         }
         (takeover.began, takeover.pause) = (true, TICK);
-        if takeover.scan.is_due(grown) {
+        let is_all_wanted = self.at_fork.is_some_and(AtFork::is_all_wanted);
+        if is_all_wanted || takeover.scan.is_due(grown) {
             let taken = self.held() + self.helping.lending.lent + takeover.unmanaged_least;
             let most = takeover.budget_pages - takeover.budget_pages / SPARE_SHARE;
-            takeover.scan.run(self, most.saturating_sub(taken));
+            takeover.scan.run(self, if is_all_wanted { 0 } else { most.saturating_sub(taken) });
+            self.at_fork.iter().for_each(|forks| forks.note_left(takeover.scan.left > 0));
             let anonymous = self.page_map.anonymous_pages().unwrap_or(anonymous);
             unmanaged = anonymous.saturating_sub(self.held());
             takeover.unmanaged_then = unmanaged;

@@ -123,7 +123,7 @@ impl World {
             seal: scope.seal.then(|| Seal::new(&Secret::new(|| [5; KEY_BYTES]).unwrap()).unwrap()),
             store_faults: None,
             writes_per_day_bytes: None,
-            taken_over: None,
+            at_fork: None,
             notify: None,
         })
         .unwrap();
