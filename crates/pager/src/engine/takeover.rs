@@ -44,7 +44,7 @@ const GAPS_AT_ONCE: usize = 256;
 /// New memory is left to the kernel, which brings its pages at the least cost, for so long: much is given
 /// back before. But no more than would fit the budget if it became full, with a share to spare.
 const YOUNG: Duration = Duration::from_secs(1);
-const SPARE_SHARE: u64 = 16;
+const SPARE_SHARE: u64 = 64;
 
 /// More than the budget must have been held so long, at so many looks, before that is told.
 const ABOVE: Duration = Duration::from_secs(3);
