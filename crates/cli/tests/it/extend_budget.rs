@@ -188,11 +188,11 @@ fn thousands_of_pieces_are_held_to_the_budget() {
 fn new_memory_that_fits_is_left_to_the_kernel_for_a_while() {
     const NAME: &str = "extend_budget::new_memory_that_fits_is_left_to_the_kernel_for_a_while";
     let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
+    let source = format!("{COMMON}{COMING_AND_GOING}");
+    let program = build(place.path(), &source, &["-O1", "-w"]).expect("built");
     let stats = place.path().join("stats.json");
     // With the room for a lasting piece and one that comes and goes, and with too little.
     let [roomy, tight] = ["160MiB", "64MiB"].map(|dram| {
-        let program =
-            build(place.path(), &format!("{COMMON}{COMING_AND_GOING}"), &["-O1", "-w"]).expect("built");
         let arguments = ["--quiet", "--backend", "pager", "--dram", dram, "--stats", stats.to_str().unwrap()];
         let (code, _, error) = extend(&arguments, store.path(), &[program.to_str().unwrap()]);
         assert_eq!(code, 0, "{error}");

@@ -1,11 +1,9 @@
 //! What a thread that forks and its child have to know of the engine.
 
+use super::hints::LOOK_AGAIN;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-/// So often a thread looks whether all was taken over, and so many times at most: an engine looks every few
-/// milliseconds.
-const LOOK_AGAIN: Duration = Duration::from_micros(100);
+/// So many times a thread looks whether all was taken over, at most: an engine looks every few milliseconds.
 const LOOKS: u32 = 500;
 
 /// In memory of the process's own: a child has it as it was when the child's memory was copied.

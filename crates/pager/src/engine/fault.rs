@@ -83,9 +83,11 @@ impl Engine {
     fn pages_to_fill(&mut self, page: u32, address: u64, thread: u32) -> Range<u32> {
         let Some(ahead) = self.walks.note(thread, page, false) else { return page..page + 1 };
         let room = (self.limits.total.saturating_sub(self.held()) as u32).max(1);
-        let window = ahead.pages_to_fill(FILL_MAX).min(room);
-        let is_new = |page: u32| self.table.state(page) == State::Empty && self.space.address(page).is_some();
-        let is_new = |&other: &u32| other / BLOCK_PAGES == page / BLOCK_PAGES && is_new(other);
+        let window = ahead.worth_filling(FILL_MAX).min(room);
+        let is_new = |&other: &u32| {
+            let is_of_block = other / BLOCK_PAGES == page / BLOCK_PAGES;
+            is_of_block && self.table.state(other) == State::Empty && self.space.address(other).is_some()
+        };
         let along = || std::iter::successors(Some(page), |&page| ahead.way.next(page));
         let lowest = |count| if ahead.way == Way::Up { page } else { page + 1 - count };
         let mut count = along().take(window as usize).take_while(is_new).count() as u32;

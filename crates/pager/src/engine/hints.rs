@@ -15,7 +15,7 @@ const HINTS_MAX: usize = 256;
 const BLOCKS_AT_ONCE: u32 = if cfg!(test) { 2 } else { 4096 };
 
 /// How often a thread looks whether the engine has done what it waits for.
-const LOOK_AGAIN: Duration = Duration::from_micros(100);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
 /// Where a program's threads leave hints and memory for the engine, which looks every few milliseconds.
 #[derive(Debug)]

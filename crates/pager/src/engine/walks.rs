@@ -58,7 +58,7 @@ impl Ahead {
 
     /// What new memory is worth filling at a time, however many others are on their way: twice as many pages
     /// with each fault, so that as many may come for nothing as the walk had.
-    pub(super) fn pages_to_fill(&self, most: u32) -> u32 {
+    pub(super) fn worth_filling(&self, most: u32) -> u32 {
         1_u32.checked_shl(self.faults).map_or(most, |pages| pages.min(most))
     }
 }
