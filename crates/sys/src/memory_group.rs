@@ -156,13 +156,8 @@ impl Place {
             Version::V1 => ("memory.memsw.limit_in_bytes", memory_bytes),
             Version::V2 => ("memory.swap.max", 0),
         };
-        let above = self.parent.ancestors().take_while(|group| group.starts_with(&self.root));
-        let limits = above.filter_map(|group| {
-            let file = group.join(name);
-            let limit: u64 = fs::read_to_string(&file).ok()?.trim().parse().ok()?;
-            Some((file, limit.saturating_sub(besides)))
-        });
-        limits.min_by_key(|&(_, limit)| limit)
+        let (file, limit) = lowest(name, &self.parent, &self.root)?;
+        Some((file, limit.saturating_sub(besides)))
     }
 
     /// Removes the groups of owners that no longer run; gives their paths, and those that would not go. What
@@ -267,6 +262,26 @@ fn remove_with_children(path: &Path, patience: Patience) -> io::Result<()> {
 fn hands_down_memory(group: &Path) -> bool {
     fs::read_to_string(group.join("cgroup.subtree_control"))
         .is_ok_and(|text| text.split_ascii_whitespace().any(|controller| controller == "memory"))
+}
+
+/// The lowest limit on the memory of this process among the groups that it is in, in bytes, and the file that
+/// has it; none where nothing limits it.
+#[must_use]
+pub fn limit_here() -> Option<(PathBuf, u64)> {
+    let (version, root) = hierarchy(&fs::read_to_string("/proc/self/mountinfo").ok()?).ok()?;
+    let own = below(&root, group_in(&fs::read_to_string("/proc/self/cgroup").ok()?, version));
+    lowest(limit_file(version), &own, &root)
+}
+
+/// The lowest number that a file of this name has in a group or one above it.
+fn lowest(name: &str, group: &Path, root: &Path) -> Option<(PathBuf, u64)> {
+    let above = group.ancestors().take_while(|group| group.starts_with(root));
+    let limits = above.filter_map(|group| {
+        let file = group.join(name);
+        let limit: u64 = fs::read_to_string(&file).ok()?.trim().parse().ok()?;
+        Some((file, limit))
+    });
+    limits.min_by_key(|&(_, limit)| limit)
 }
 
 /// The file that limits memory.

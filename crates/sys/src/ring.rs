@@ -28,6 +28,7 @@ mod setup;
 
 use command::Passthrough;
 use queues::{Mapping, Pointers};
+pub use setup::refusal;
 use setup::setup;
 
 /// Why there is no ring.

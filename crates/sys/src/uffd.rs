@@ -210,12 +210,13 @@ pub enum Forks {
 fn not_permitted(forks: Forks) -> &'static str {
     match forks {
         Forks::Followed => {
-            "not permitted to handle page faults of system calls and to follow forks: run as root, or with \
-             CAP_SYS_PTRACE"
+            "not permitted to handle page faults of system calls and to follow forks; wanted CAP_SYS_PTRACE, \
+             which root has outside of containers, and no seccomp filter against userfaultfd"
         }
         Forks::LeftOut => {
-            "not permitted to handle page faults of system calls: run as root, or with CAP_SYS_PTRACE, give \
-             this user read and write access to /dev/userfaultfd, or set vm.unprivileged_userfaultfd=1"
+            "not permitted to handle page faults of system calls; wanted CAP_SYS_PTRACE, which root has outside \
+             of containers, read and write access to /dev/userfaultfd, or vm.unprivileged_userfaultfd=1, and \
+             no seccomp filter against userfaultfd"
         }
     }
 }

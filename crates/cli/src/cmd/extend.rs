@@ -220,8 +220,8 @@ fn swap_file(store: &Store, fills_gaps: bool) -> Result<SwapFile> {
     let made = SwapFile::create(&store.folder, store.bytes, manner);
     made.map_err(|error| {
         let (folder, size) = (store.folder.display(), format_size(store.bytes));
-        let wanted = "wanted ext4, xfs or btrfs";
-        Refused(format!("--store {folder}: no swap file of {size} there ({error}); {wanted}")).into()
+        let wanted = swap::wanted(&error);
+        Refused(format!("--store {folder}: no swap file of {size} there ({error}); wanted {wanted}")).into()
     })
 }
 

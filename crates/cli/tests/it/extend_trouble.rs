@@ -2,7 +2,9 @@
 
 use crate::extend::{Ended, assert_empty, can_page, extend, has, ready, signal, wait_for};
 use crate::support::{folder, overdrive, read, skip};
+use overdrive_sys::memory_group::{MemoryGroup, Place};
 use serde_json::Value;
+use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -123,6 +125,57 @@ fn limits_that_would_end_the_program_without_a_word_are_refused_with_the_remedy(
     let (code, _, error) = read(&program.env("OVERDRIVE_EXTEND", settings).output().unwrap());
     assert!(code == 2 && error.contains("wanted ulimit -f unlimited"), "{code}: {error}");
     assert_empty(store.path());
+}
+
+#[test]
+fn root_in_a_container_is_told_what_neither_backend_has() {
+    const NAME: &str = "extend_trouble::root_in_a_container_is_told_what_neither_backend_has";
+    let store = folder();
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let run = |backend: &str| {
+        let mut command = Command::new("setpriv");
+        // What runtimes leave out of root's rights, among others.
+        command.args(["--bounding-set=-sys_admin,-sys_ptrace", "--inh-caps=-sys_admin,-sys_ptrace"]);
+        command.arg(env!("CARGO_BIN_EXE_overdrive"));
+        command.args(["extend", "--backend", backend, "--dram", "64MiB", "--store"]).arg(store.path());
+        read(&command.args(["--", "true"]).output().unwrap())
+    };
+    let (code, _, error) = run("auto");
+    if error.contains("setpriv") {
+        return skip(NAME, &format!("rights cannot be taken away: {}", error.trim()));
+    }
+    assert_eq!((code, error.lines().count()), (2, 1), "{error}");
+    let (pager, swap) = ("wanted CAP_SYS_PTRACE", "wanted root with CAP_SYS_ADMIN outside of containers");
+    assert!(error.contains(pager) && error.contains(swap), "{error}");
+    let (code, _, error) = run("swap");
+    assert!(code == 2 && error.contains(swap), "{error}");
+    assert_empty(store.path());
+}
+
+#[test]
+fn a_budget_above_the_limit_of_the_own_group_is_refused() {
+    const NAME: &str = "extend_trouble::a_budget_above_the_limit_of_the_own_group_is_refused";
+    let store = folder();
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    let group = Place::find().and_then(|place| MemoryGroup::create(&place, 100 << 20));
+    let Ok(group) = group else { return skip(NAME, "no group can be made") };
+    let run = |dram: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "read line; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_overdrive")]);
+        command.args(["extend", "--backend", "pager", "--dram", dram, "--store"]).arg(store.path());
+        command.args(["--", "true"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        group.admit(child.id()).unwrap();
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        read(&child.wait_with_output().unwrap())
+    };
+    let (code, _, error) = run("128MiB");
+    let wanted = format!("{}/memory.", group.path().display());
+    assert!(code == 2 && error.contains(&wanted) && error.contains("allows 100 MiB"), "{error}");
+    let (code, _, error) = run("64MiB");
+    assert_eq!(code, 0, "{error}");
+    assert_empty(store.path());
+    group.remove().unwrap();
 }
 
 #[test]

@@ -1,8 +1,10 @@
-//! Where a seccomp filter refuses io_uring, as in most containers, the run goes on with pvsync2 and says so.
+//! Where a seccomp filter refuses io_uring, as in most containers: a drive is evaluated with pvsync2, which the
+//! record says, and the pager names the filter.
 
-use crate::support::{folder, has_direct_io, skip};
+use crate::extend::can_page;
+use crate::support::{folder, has_direct_io, read, skip};
 use serde_json::Value;
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// Refuses io_uring_setup with EPERM for itself and what it starts, then becomes the command it was given.
 const SANDBOX: &str = r#"
@@ -21,6 +23,17 @@ if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, filter, 0, 0): sys.exit(97)
 os.execv(sys.argv[1], sys.argv[1:])
 "#;
 
+/// The program with these arguments under the filter; None, and the test is skipped, where there is none.
+fn sandboxed(test: &str, arguments: &[&str]) -> Option<Output> {
+    let mut command = Command::new("python3");
+    match command.args(["-c", SANDBOX, env!("CARGO_BIN_EXE_overdrive")]).args(arguments).output() {
+        Ok(output) if output.status.code() != Some(97) => return Some(output),
+        Ok(_) => skip(test, "no seccomp filters here"),
+        Err(error) => skip(test, &format!("python3: {error}")),
+    }
+    None
+}
+
 #[test]
 fn a_refused_ring_is_named_and_replaced() {
     const NAME: &str = "a_refused_ring_is_named_and_replaced";
@@ -29,18 +42,10 @@ fn a_refused_ring_is_named_and_replaced() {
     }
     let folder = folder();
     let out = folder.path().join("out");
-    let started = Command::new("python3")
-        .args(["-c", SANDBOX, env!("CARGO_BIN_EXE_overdrive")])
-        .args(["evaluate", "--quick", "--runtime", "50ms", "--size", "32MiB", "--dir"])
-        .arg(folder.path())
-        .arg("--out")
-        .arg(&out)
-        .output();
-    let output = match started {
-        Ok(output) if output.status.code() != Some(97) => output,
-        Ok(_) => return skip(NAME, "no seccomp filters here"),
-        Err(error) => return skip(NAME, &format!("python3: {error}")),
-    };
+    let (dir, out_name) = (folder.path().to_str().unwrap(), out.to_str().unwrap());
+    let quick =
+        ["evaluate", "--quick", "--runtime", "50ms", "--size", "32MiB", "--dir", dir, "--out", out_name];
+    let Some(output) = sandboxed(NAME, &quick) else { return };
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{error}");
     let text = std::fs::read_to_string(out.join("record.json")).unwrap();
@@ -51,4 +56,17 @@ fn a_refused_ring_is_named_and_replaced() {
     let workloads = record["workloads"].as_array().unwrap();
     assert!(workloads.iter().all(|workload| workload["job"]["engine"] == "pvsync2"));
     assert!(workloads.iter().any(|workload| workload["job"]["workers"] == 128), "depth 128 has 128 threads");
+}
+
+#[test]
+fn the_pager_names_the_filter() {
+    const NAME: &str = "refused_ring::the_pager_names_the_filter";
+    let folder = folder();
+    let Some(_swap_is_off) = can_page(NAME, folder.path()) else { return };
+    let store = folder.path().to_str().unwrap();
+    let words = ["extend", "--backend", "pager", "--dram", "64MiB", "--store", store, "--", "true"];
+    let Some(output) = sandboxed(NAME, &words) else { return };
+    let (code, _, error) = read(&output);
+    assert_eq!((code, error.lines().count()), (2, 1), "{error}");
+    assert!(error.contains("io_uring is refused by a seccomp filter"), "{error}");
 }

@@ -74,8 +74,9 @@ fn steps(options: RingOptions) -> Vec<Step> {
     steps
 }
 
-/// Finds out why the kernel refused a ring.
-fn refusal(errno: Errno) -> RingError {
+/// Finds out why the kernel refused a ring with this errno.
+#[must_use]
+pub fn refusal(errno: Errno) -> RingError {
     if errno == Errno::NOSYS {
         return if under_seccomp() { RingError::Seccomp { errno } } else { RingError::NoKernelSupport };
     }

@@ -16,7 +16,7 @@ use overdrive_base::size::format_size;
 use overdrive_sys::memory_group::foreign::{ForeignGroup, HeldGroup};
 use overdrive_sys::memory_group::{GroupError, Version};
 use overdrive_sys::relay::{Relay, effective_user};
-use overdrive_sys::swap::SwapFile;
+use overdrive_sys::swap::{self, SwapFile};
 use std::time::Duration;
 
 /// How often it is looked whether it is over.
@@ -78,6 +78,9 @@ pub(super) fn hold(flags: &HoldFlags) -> Result<Ending> {
 fn check(flags: &HoldFlags) -> Result<(ForeignGroup, Store)> {
     if effective_user() != 0 {
         refuse!("extend hold: turning swap on and limiting a group need root");
+    }
+    if let Err(error) = swap::may_turn_on() {
+        refuse!("extend hold: no swap can be turned on ({error}); wanted {}", swap::wanted(&error));
     }
     let group = ForeignGroup::find(&flags.group).map_err(refused)?;
     check_dram(flags.dram)?;

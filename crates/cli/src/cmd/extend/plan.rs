@@ -8,9 +8,11 @@ use crate::flags::{BackendFlag, CompressFlag, ExtendFlags};
 use anyhow::{Context, Result};
 use overdrive_base::size::{MIB, format_size};
 use overdrive_pager::engine::WRITES_PER_DAY_MIN;
-use overdrive_sys::memory_group::{Place, Version};
+use overdrive_sys::memory_group::{self, Place, Version};
 use overdrive_sys::page_io::PageIo;
+use overdrive_sys::ring;
 use overdrive_sys::secret::Secret;
+use overdrive_sys::swap;
 use overdrive_sys::uffd::{Forks, Userfault};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -77,6 +79,7 @@ impl Plan {
         };
         let program = Program::find(command)?;
         check_dram(dram_bytes)?;
+        check_limit(dram_bytes)?;
         if flags.max_writes_per_day.is_some_and(|bytes| bytes < WRITES_PER_DAY_MIN) {
             refuse!(
                 "--max-writes-per-day: wanted at least {}: with less a program stands still",
@@ -99,13 +102,13 @@ impl Plan {
             }
             library(flags.library.as_deref()).map(|library| Backend::Pager { library })
         };
-        let swap = || swap_place(&store, dram_bytes, flags);
+        let on_swap = || swap_place(&store, dram_bytes, flags);
         let (backend, reason) = match flags.backend {
             BackendFlag::Pager => (pager().map_err(Refused)?, None),
-            BackendFlag::Swap => (swap().map_err(Refused)?, None),
-            BackendFlag::Auto => match (pager(), swap) {
-                (Ok(backend), _) => (backend, Some("this kernel and this program allow it".to_owned())),
-                (Err(why), swap) => match swap() {
+            BackendFlag::Swap => (on_swap().map_err(Refused)?, None),
+            BackendFlag::Auto => match pager() {
+                Ok(backend) => (backend, Some("this kernel and this program allow it".to_owned())),
+                Err(why) => match on_swap() {
                     Ok(backend) => (backend, Some(format!("no pager: {why}"))),
                     Err(also) => refuse!("no pager: {why}; and no swap instead: {also}"),
                 },
@@ -191,9 +194,9 @@ fn swap_place(store: &Store, dram_bytes: u64, flags: &ExtendFlags) -> Result<Bac
         );
     }
     let place = Place::find().map_err(|error| format!("backend swap: {error}"))?;
-    if overdrive_sys::relay::effective_user() != 0 {
-        return Err("backend swap: turning swap on needs root".to_owned());
-    }
+    swap::may_turn_on().map_err(|error| {
+        format!("backend swap: no swap can be turned on ({error}); wanted {}", swap::wanted(&error))
+    })?;
     place.check_swap(dram_bytes, store.bytes).map_err(|why| format!("backend swap: {why}"))?;
     Ok(Backend::Swap { place })
 }
@@ -216,6 +219,19 @@ pub(super) fn check_dram(dram_bytes: u64) -> Result<()> {
     Ok(())
 }
 
+/// Containers and services have a limit of their own, at which the kernel kills.
+fn check_limit(dram_bytes: u64) -> Result<()> {
+    if let Some((file, limit)) = memory_group::limit_here().filter(|&(_, limit)| limit < dram_bytes) {
+        refuse!(
+            "--dram {}: {} allows {}; wanted less, or a higher limit there",
+            format_size(dram_bytes),
+            file.display(),
+            format_size(limit)
+        );
+    }
+    Ok(())
+}
+
 /// Whether this kernel lets this user page memory.
 fn check_kernel() -> Result<(), String> {
     let faults = Userfault::new(Forks::Followed).map_err(|error| error.to_string())?;
@@ -223,15 +239,7 @@ fn check_kernel() -> Result<(), String> {
         return Err("this kernel cannot move pages (UFFDIO_MOVE); wanted Linux 6.8 or newer".to_owned());
     }
     let file = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
-    PageIo::new(file, [1, 0], 1, 1, 1).map(drop).map_err(|error| {
-        // Where the kernel still counts what a ring takes as locked memory.
-        let wanted = if error == overdrive_sys::Errno::NOMEM {
-            "a larger ulimit -l"
-        } else {
-            "kernel.io_uring_disabled=0 and no filter against it"
-        };
-        format!("io_uring is refused ({error}); wanted {wanted}")
-    })
+    PageIo::new(file, [1, 0], 1, 1, 1).map(drop).map_err(|errno| ring::refusal(errno).to_string())
 }
 
 /// Whether a process of this user can keep a key where it is not swapped out.

@@ -14,7 +14,7 @@ use overdrive_paging::outcome::Outcome;
 use overdrive_paging::spec::Spec;
 use overdrive_sys::memory_group::zswap::{OVER, Share, UNKNOWN, ZswapFollower};
 use overdrive_sys::memory_group::{MemoryGroup, Place};
-use overdrive_sys::swap::{Discard, Manner, PRIORITY_MAX, SwapFile};
+use overdrive_sys::swap::{self, Discard, Manner, PRIORITY_MAX, SwapFile};
 use overdrive_sys::vm_counters::VmCounters;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -69,11 +69,8 @@ impl SwapWish {
         // that of a backend swap that is measured beside it, which would get every second page here.
         let manner = Manner { priority: Some(PRIORITY_MAX - 1), discard: Discard::Never };
         SwapFile::create(&self.folder, self.bytes, manner).map_err(|error| {
-            let folder = self.folder.display();
-            Refused(format!(
-                "--swap {folder}: no swap file there ({error}): wanted root and a file system that takes one"
-            ))
-            .into()
+            let (folder, wanted) = (self.folder.display(), swap::wanted(&error));
+            Refused(format!("--swap {folder}: no swap file there ({error}); wanted {wanted}")).into()
         })
     }
 }
