@@ -34,19 +34,24 @@ pub struct Program {
 /// Below so many pages a second it is not paging that holds a program up.
 const FEW_PER_S: f64 = 2000.0;
 /// One way is kept for so long before its pages are counted, as the kernel spreads threads by and by; for so
-/// long they are counted; and so often each, at most.
+/// long they are counted; and so often each, or up to so often where that leaves it open.
 const SETTLE: Duration = Duration::from_millis(40);
 const SLICE: Duration = Duration::from_millis(60);
 const PAIRS: u32 = 5;
+const PAIRS_MOST: u32 = 12;
 /// Fewer processors have to serve this many times the pages.
 const WORTH: f64 = 1.05;
 /// A difference of so much in each pair needs no more of them: two where it is as before, else three.
 const CLEAR: f64 = 1.1;
+/// How far from nothing the difference has to be, in standard errors of the pairs' mean: pages of a program
+/// that does different things by turns differ by half from one slice to the next wherever it runs.
+const SURE: f64 = 1.5;
 /// What was found is believed for so long, at first and at most.
 const BELIEVED: Duration = Duration::from_secs(2);
 const BELIEVED_MAX: Duration = Duration::from_secs(32);
-/// A rate that differs so much from the one that was found is of another kind of work.
+/// A rate that differs so much from the one that was found, so many looks on end, is of another kind of work.
 const OTHER_WORK: f64 = 1.6;
+const OTHER_LOOKS: u32 = 3;
 /// Several threads that compute for so much of the time of fewer processors are not kept to these.
 const COMPUTES: f64 = 0.3;
 /// How far back is looked for that: the kernel counts processor time in steps of some milliseconds.
@@ -70,6 +75,8 @@ struct Trial {
     sums: [u64; 2],
     /// Neighbours of which the narrow one served more.
     won: u32,
+    /// The squares of how much more it served, summed up.
+    squares: f64,
 }
 
 impl Trial {
@@ -79,13 +86,22 @@ impl Trial {
         if self.slices % 2 == 1 || pairs < 2 {
             return None;
         }
-        let gains = self.gains(CLEAR) && self.won == pairs;
+        let gains = self.gains(CLEAR) && self.won == pairs && self.is_sure();
         let is_clear = gains || self.loses(CLEAR) && self.won == 0;
         let is_as_before = settled == Some(if gains { Some(self.narrow) } else { self.wide });
         if is_clear && (is_as_before || pairs > 2) {
             return Some(gains);
         }
-        (pairs == PAIRS).then_some(self.gains(WORTH) && self.won * 2 > PAIRS)
+        let is_over = pairs >= PAIRS && (!self.gains(WORTH) || self.is_sure()) || pairs == PAIRS_MOST;
+        is_over.then(|| self.gains(WORTH) && self.is_sure())
+    }
+
+    /// Whether the pairs agree so well that the narrow one did not serve more by chance.
+    fn is_sure(&self) -> bool {
+        let pairs = f64::from(self.slices / 2);
+        let mean = (self.sums[1] as f64 - self.sums[0] as f64) / pairs;
+        let variance = (self.squares / pairs - mean * mean).max(0.0) / (pairs - 1.0).max(1.0);
+        mean > SURE * variance.sqrt()
     }
 
     /// Whether the narrow one served so many times the pages.
@@ -108,6 +124,8 @@ enum State {
     Believing {
         until: Duration,
         rate: f64,
+        /// Looks on end that found another.
+        other: u32,
     },
 }
 
@@ -156,8 +174,10 @@ impl Gather {
             return Step { width: None, rest: REST };
         }
         let mut is_due = false;
-        if let State::Believing { until, rate: found } = self.state {
-            let is_other = rate > found * OTHER_WORK || rate < found / OTHER_WORK;
+        if let State::Believing { until, rate: found, other } = &mut self.state {
+            let differs = rate > *found * OTHER_WORK || rate < *found / OTHER_WORK;
+            *other = if differs { *other + 1 } else { 0 };
+            let (until, is_other) = (*until, *other >= OTHER_LOOKS);
             if is_other {
                 self.settled = None;
             }
@@ -215,7 +235,7 @@ impl Gather {
     fn begin(&mut self, program: &Program, cpus: usize, at: Duration, rate: f64) {
         if program.threads > THREADS_MOST {
             (self.width, self.settled) = (None, None);
-            self.state = State::Believing { until: at + BELIEVED_MAX, rate };
+            self.state = State::Believing { until: at + BELIEVED_MAX, rate, other: 0 };
             return;
         }
         self.state = State::Quiet;
@@ -234,7 +254,8 @@ impl Gather {
         };
         self.widens = !self.widens;
         let Some(narrow) = narrow.filter(|&narrow| !self.needs_more_than(narrow, program)) else { return };
-        let trial = Trial { wide, narrow, settles: true, slices: 0, before: 0, sums: [0; 2], won: 0 };
+        let trial =
+            Trial { wide, narrow, settles: true, slices: 0, before: 0, sums: [0; 2], won: 0, squares: 0.0 };
         self.state = State::Trying(trial);
         self.width = trial.wide;
     }
@@ -248,7 +269,10 @@ impl Gather {
         }
         let is_narrow = trial.slices % 2 == 1;
         trial.sums[usize::from(is_narrow)] += came;
-        trial.won += u32::from(is_narrow && came > trial.before);
+        if is_narrow {
+            trial.won += u32::from(came > trial.before);
+            trial.squares += (came as f64 - trial.before as f64).powi(2);
+        }
         trial.before = came;
         trial.slices += 1;
         self.width = if trial.slices % 2 == 1 { Some(trial.narrow) } else { trial.wide };
@@ -259,7 +283,7 @@ impl Gather {
         let is_as_before = self.settled == Some(chosen);
         self.believed = if is_as_before { (self.believed * 2).min(BELIEVED_MAX) } else { BELIEVED };
         (self.width, self.settled) = (chosen, Some(chosen));
-        self.state = State::Believing { until: at + self.believed, rate };
+        self.state = State::Believing { until: at + self.believed, rate, other: 0 };
     }
 }
 
@@ -268,11 +292,13 @@ mod tests {
     use super::*;
     use overdrive_base::rng::Rng;
 
-    /// A program that gets so many pages a second on a number of processors, give or take a tenth.
+    /// A program that gets so many pages a second on a number of processors, give or take some.
     struct World {
         gather: Gather,
         now: Duration,
         pages: f64,
+        /// By how much these differ at most from one look to the next, of their mean.
+        noise: f64,
         random: Rng,
         threads: usize,
         cpus: usize,
@@ -290,7 +316,19 @@ mod tests {
             let (gather, random) = (Gather::default(), Rng::new(seed));
             let times = std::collections::BTreeMap::new();
             let (now, pages, computing, computed) = (Duration::ZERO, 0.0, 0.0, 0.0);
-            Self { gather, now, pages, random, threads, cpus, computing, computed, looks: 0, times }
+            Self {
+                gather,
+                now,
+                pages,
+                noise: 0.1,
+                random,
+                threads,
+                cpus,
+                computing,
+                computed,
+                looks: 0,
+                times,
+            }
         }
 
         fn run(&mut self, time: Duration, rate: impl Fn(Option<usize>) -> f64) -> Option<usize> {
@@ -307,7 +345,7 @@ mod tests {
                 if !matches!(self.gather.state, State::Trying(_)) {
                     width = step.width;
                 }
-                let noise = 0.9 + 0.2 * (self.random.below(1000) as f64 / 1000.0);
+                let noise = 1.0 + self.noise * (self.random.below(1000) as f64 / 500.0 - 1.0);
                 self.pages += rate(step.width) * step.rest.as_secs_f64() * noise;
                 self.computed += self.computing * step.rest.as_secs_f64() * 1000.0 * noise;
                 self.now += step.rest;
@@ -344,6 +382,18 @@ mod tests {
             world.run(Duration::from_secs(60), |_| 30_000.0);
             assert!(world.share(None) > 0.75, "seed {seed}: {:?}", world.times);
         }
+    }
+
+    #[test]
+    fn a_program_whose_pages_come_unevenly_keeps_its_processors_too() {
+        let mut share = 0.0;
+        for seed in 0..20 {
+            let mut world = World::new(2, 2, seed);
+            world.noise = 0.6;
+            world.run(Duration::from_secs(60), |width| if width.is_some() { 12_000.0 } else { 15_000.0 });
+            share += world.share(None) / 20.0;
+        }
+        assert!(share > 0.85, "{share}");
     }
 
     #[test]
