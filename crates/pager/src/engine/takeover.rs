@@ -44,7 +44,7 @@ const GAPS_AT_ONCE: usize = 256;
 /// New memory is left to the kernel, which brings its pages at the least cost, for so long: much is given
 /// back before. But no more than would fit the budget if it became full, with a share to spare.
 const YOUNG: Duration = Duration::from_secs(1);
-const SPARE_SHARE: u64 = 64;
+const SPARE_SHARE: u64 = 256;
 
 /// More than the budget must have been held so long, at so many looks, before that is told.
 const ABOVE: Duration = Duration::from_secs(3);
@@ -166,10 +166,30 @@ pub(super) struct Takeover {
     unmanaged_least: u64,
     /// Pages kept free for growth that no fault tells of.
     ahead: u64,
+    /// Pages outside the pager that the program gave back and has not taken again, and when it last did.
+    given_back: u64,
+    gave_back: Instant,
     above: Option<Above>,
     outside_looked: Instant,
     /// The child that was found above the budget last time.
     child_above: Option<u32>,
+}
+
+impl Takeover {
+    /// How many pages came outside the pager, where so many are now, that do not take the place of others
+    /// which went shortly before: what comes and goes tells of nothing else to come.
+    fn grown_beyond(&mut self, unmanaged: u64) -> u64 {
+        if unmanaged < self.unmanaged_then {
+            self.given_back += self.unmanaged_then - unmanaged;
+            self.gave_back = self.looked;
+        } else if self.looked.duration_since(self.gave_back) >= YOUNG {
+            self.given_back = 0;
+        }
+        let grown = unmanaged.saturating_sub(self.unmanaged_then);
+        let again = grown.min(self.given_back);
+        self.given_back -= again;
+        grown - again
+    }
 }
 
 impl Engine {
@@ -193,6 +213,8 @@ impl Engine {
             unmanaged_then: 0,
             unmanaged_least: 0,
             ahead: 0,
+            given_back: 0,
+            gave_back: now,
             above: None,
             outside_looked: now,
             child_above: None,
@@ -241,7 +263,7 @@ impl Engine {
         let grown = unmanaged.saturating_sub(takeover.unmanaged_then);
         takeover.ahead -= takeover.ahead.div_ceil(AHEAD_FADES).min(takeover.ahead);
         let ticks = takeover.pause.div_duration_f64(TICK) as u64;
-        let ahead = grown * LOOKS_AHEAD / ticks;
+        let ahead = takeover.grown_beyond(unmanaged) * LOOKS_AHEAD / ticks;
         takeover.ahead = takeover.ahead.max(ahead).min(takeover.budget_pages / AHEAD_SHARE);
         takeover.unmanaged_then = unmanaged;
         self.look_whether_above(takeover, anonymous, unmanaged);
