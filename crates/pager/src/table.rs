@@ -44,6 +44,7 @@ pub struct Table {
     slot: Vec<Slot>,
     place: Vec<Place>,
     mark: Vec<u64>,
+    in_use: u32,
 }
 
 impl Table {
@@ -51,7 +52,8 @@ impl Table {
     #[must_use]
     pub fn new(pages: u32) -> Self {
         let pages = pages as usize;
-        Self { state: vec![0; pages], slot: vec![0; pages], place: vec![0; pages], mark: vec![0; pages] }
+        let (state, slot) = (vec![0; pages], vec![0; pages]);
+        Self { state, slot, place: vec![0; pages], mark: vec![0; pages], in_use: 0 }
     }
 
     /// The first `pages` pages, as a child sees them: without places, which are its parent's, and of those in
@@ -65,6 +67,7 @@ impl Table {
             if states.iter().fold(0, |any, state| any | state) == 0 {
                 continue;
             }
+            child.in_use += states.iter().filter(|&&state| state != 0).count() as u32;
             child.state[block.clone()].iter_mut().zip(states).for_each(|(to, from)| *to = from & STATES);
             let is_resident = |&state: &u8| state & STATES == State::Resident as u8;
             if !states.iter().fold(false, |any, state| any | is_resident(state)) {
@@ -124,6 +127,12 @@ impl Table {
         })
     }
 
+    /// How many pages are not empty.
+    #[must_use]
+    pub fn in_use(&self) -> u32 {
+        self.in_use
+    }
+
     /// How many pages there are.
     #[must_use]
     pub fn len(&self) -> u32 {
@@ -144,6 +153,7 @@ impl Table {
             return;
         }
         let mut larger = Self::new(pages.max(self.len().saturating_mul(2)));
+        larger.in_use = self.in_use;
         for page in self.used(self.len()) {
             let page = page as usize;
             larger.state[page] = self.state[page];
@@ -206,8 +216,9 @@ impl Table {
     /// Puts a page into another state, at a place or none.
     pub fn set(&mut self, page: u32, state: State, place: Option<u32>) {
         let page = page as usize;
-        let had_place = self.has_place(page);
+        let (had_place, was_in_use) = (self.has_place(page), self.state[page] != 0);
         self.state[page] = state as u8;
+        self.in_use = self.in_use - u32::from(was_in_use) + u32::from(state != State::Empty);
         debug_assert!(place.is_none() || self.has_place(page), "a page that is {state:?} at {place:?}");
         // Where no page had one, that memory is left untouched.
         if had_place || place.is_some() {
@@ -279,9 +290,10 @@ mod tests {
             table.set_mark(page, 7);
         }
         table.watch(3, true);
-        assert_eq!(table.used(300).collect::<Vec<_>>(), [3, 63, 64, 65, 299]);
+        assert_eq!((table.used(300).collect::<Vec<_>>(), table.in_use()), (vec![3, 63, 64, 65, 299], 5));
         let child = table.of_child(299);
         assert_eq!((child.len(), child.used(299).collect::<Vec<_>>()), (299, vec![3, 63, 64, 65]));
+        assert_eq!(child.in_use(), 4);
         assert_eq!((child.state(3), child.slot(3), child.place(3)), (State::Resident, 0, None));
         assert_eq!((child.state(63), child.slot(63), child.mark(63)), (State::Stored, 64, 7));
         assert_eq!((child.state(65), child.slot(65), child.place(65)), (State::Loading, 66, None));
@@ -296,6 +308,8 @@ mod tests {
         table.set(65, State::Resident, None);
         assert_eq!(table.place(65), None);
         assert_eq!(table.watch(3, false), (true, None), "it is watched still");
+        [3, 3, 64].into_iter().for_each(|page| table.set(page, State::Empty, None));
+        assert_eq!(table.in_use(), 3);
     }
 
     #[test]

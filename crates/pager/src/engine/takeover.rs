@@ -29,6 +29,8 @@ const LOOKS_AHEAD: u64 = 6;
 const AHEAD_SHARE: u64 = 3;
 /// By this share it is less with each look, unless more came: half of it is gone in a tenth of a second.
 const AHEAD_FADES: u64 = 32;
+/// What a process had so long ago it may have again without more to come.
+const LATELY: Duration = Duration::from_secs(10);
 /// Without growth, mappings are looked at this often.
 const PERIOD: Duration = Duration::from_millis(100);
 /// So long what was read of the mappings is believed, or as long as the reading took. A mapping that has
@@ -149,6 +151,25 @@ impl Scan {
     }
 }
 
+/// The most pages with contents that a process had lately, wherever these were: what takes the place of
+/// others that went tells of nothing else to come.
+#[derive(Debug)]
+struct Most {
+    pages: u64,
+    had: Instant,
+}
+
+impl Most {
+    /// How many more than that it has with so many.
+    fn exceeded_by(&mut self, pages: u64, now: Instant) -> u64 {
+        let beyond = pages.saturating_sub(self.pages);
+        if pages >= self.pages || now.duration_since(self.had) >= LATELY {
+            *self = Self { pages, had: now };
+        }
+        beyond
+    }
+}
+
 /// What is known about the process around the engine.
 #[derive(Debug)]
 pub(super) struct Takeover {
@@ -166,30 +187,11 @@ pub(super) struct Takeover {
     unmanaged_least: u64,
     /// Pages kept free for growth that no fault tells of.
     ahead: u64,
-    /// Pages outside the pager that the program gave back and has not taken again, and when it last did.
-    given_back: u64,
-    gave_back: Instant,
+    most: Most,
     above: Option<Above>,
     outside_looked: Instant,
     /// The child that was found above the budget last time.
     child_above: Option<u32>,
-}
-
-impl Takeover {
-    /// How many pages came outside the pager, where so many are now, that do not take the place of others
-    /// which went shortly before: what comes and goes tells of nothing else to come.
-    fn grown_beyond(&mut self, unmanaged: u64) -> u64 {
-        if unmanaged < self.unmanaged_then {
-            self.given_back += self.unmanaged_then - unmanaged;
-            self.gave_back = self.looked;
-        } else if self.looked.duration_since(self.gave_back) >= YOUNG {
-            self.given_back = 0;
-        }
-        let grown = unmanaged.saturating_sub(self.unmanaged_then);
-        let again = grown.min(self.given_back);
-        self.given_back -= again;
-        grown - again
-    }
 }
 
 impl Engine {
@@ -213,8 +215,7 @@ impl Engine {
             unmanaged_then: 0,
             unmanaged_least: 0,
             ahead: 0,
-            given_back: 0,
-            gave_back: now,
+            most: Most { pages: 0, had: now },
             above: None,
             outside_looked: now,
             child_above: None,
@@ -263,7 +264,9 @@ impl Engine {
         let grown = unmanaged.saturating_sub(takeover.unmanaged_then);
         takeover.ahead -= takeover.ahead.div_ceil(AHEAD_FADES).min(takeover.ahead);
         let ticks = takeover.pause.div_duration_f64(TICK) as u64;
-        let ahead = takeover.grown_beyond(unmanaged) * LOOKS_AHEAD / ticks;
+        let in_use = unmanaged + u64::from(self.table.in_use());
+        let beyond = takeover.most.exceeded_by(in_use, takeover.looked);
+        let ahead = grown.min(beyond) * LOOKS_AHEAD / ticks;
         takeover.ahead = takeover.ahead.max(ahead).min(takeover.budget_pages / AHEAD_SHARE);
         takeover.unmanaged_then = unmanaged;
         self.look_whether_above(takeover, anonymous, unmanaged);
@@ -351,5 +354,26 @@ impl Engine {
         if is_much_beside(pages, budget_pages) {
             self.notices.tell_once(&Notice::SharedAbove { bytes: pages * PAGE });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_again_is_no_more_than_there_was() {
+        let start = Instant::now();
+        let mut most = Most { pages: 0, had: start };
+        let mut seconds = 0;
+        let mut beyond = |pages| {
+            seconds += 4;
+            most.exceeded_by(pages, start + Duration::from_secs(seconds))
+        };
+        assert_eq!([100, 40, 90, 100, 60, 110].map(&mut beyond), [100, 0, 0, 0, 0, 10]);
+        // Having it again is having it.
+        assert_eq!([110, 30, 110, 30, 120].map(&mut beyond), [0, 0, 0, 0, 10]);
+        // What was so long ago is forgotten.
+        assert_eq!([30, 30, 30, 120].map(&mut beyond), [0, 0, 0, 90]);
     }
 }
