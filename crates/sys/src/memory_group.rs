@@ -96,7 +96,10 @@ impl Place {
         rustix::fs::access(&place.parent, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
             .map_err(|error| {
                 let path = place.parent.display();
-                GroupError::Unavailable(format!("no permission to make one in {path} ({error}): wanted root"))
+                // As in containers.
+                let is_read_only = error == rustix::io::Errno::ROFS;
+                let wanted = if is_read_only { "a mount that may be written to" } else { "root" };
+                GroupError::Unavailable(format!("none can be made in {path} ({error}); wanted {wanted}"))
             })?;
         Ok(place)
     }
