@@ -92,15 +92,17 @@ impl Trial {
         if is_clear && (is_as_before || pairs > 2) {
             return Some(gains);
         }
-        let is_over = pairs >= PAIRS && (!self.gains(WORTH) || self.is_sure()) || pairs == PAIRS_MOST;
-        is_over.then(|| self.gains(WORTH) && self.is_sure())
+        let (seems_worth, is_sure) = (self.gains(WORTH), self.is_sure());
+        let is_open = pairs < PAIRS || seems_worth && !is_sure && pairs < PAIRS_MOST;
+        (!is_open).then_some(seems_worth && is_sure)
     }
 
-    /// Whether the pairs agree so well that the narrow one did not serve more by chance.
+    /// Whether the pairs, of which there are two or more, agree so well that the narrow one did not serve
+    /// more by chance.
     fn is_sure(&self) -> bool {
         let pairs = f64::from(self.slices / 2);
         let mean = (self.sums[1] as f64 - self.sums[0] as f64) / pairs;
-        let variance = (self.squares / pairs - mean * mean).max(0.0) / (pairs - 1.0).max(1.0);
+        let variance = (self.squares / pairs - mean * mean).max(0.0) / (pairs - 1.0);
         mean > SURE * variance.sqrt()
     }
 
@@ -315,20 +317,8 @@ mod tests {
         fn new(threads: usize, cpus: usize, seed: u64) -> Self {
             let (gather, random) = (Gather::default(), Rng::new(seed));
             let times = std::collections::BTreeMap::new();
-            let (now, pages, computing, computed) = (Duration::ZERO, 0.0, 0.0, 0.0);
-            Self {
-                gather,
-                now,
-                pages,
-                noise: 0.1,
-                random,
-                threads,
-                cpus,
-                computing,
-                computed,
-                looks: 0,
-                times,
-            }
+            let (now, pages, noise, computing, computed) = (Duration::ZERO, 0.0, 0.1, 0.0, 0.0);
+            Self { gather, now, pages, noise, random, threads, cpus, computing, computed, looks: 0, times }
         }
 
         fn run(&mut self, time: Duration, rate: impl Fn(Option<usize>) -> f64) -> Option<usize> {

@@ -64,10 +64,11 @@ impl Table {
         for first in (0..pages as usize).step_by(BLOCK_PAGES as usize) {
             let block = first..(pages as usize).min(first + BLOCK_PAGES as usize);
             let states = &self.state[block.clone()];
-            if states.iter().fold(0, |any, state| any | state) == 0 {
+            let in_use = states.iter().filter(|&&state| state != 0).count() as u32;
+            if in_use == 0 {
                 continue;
             }
-            child.in_use += states.iter().filter(|&&state| state != 0).count() as u32;
+            child.in_use += in_use;
             child.state[block.clone()].iter_mut().zip(states).for_each(|(to, from)| *to = from & STATES);
             let is_resident = |&state: &u8| state & STATES == State::Resident as u8;
             if !states.iter().fold(false, |any, state| any | is_resident(state)) {

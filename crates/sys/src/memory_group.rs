@@ -16,7 +16,7 @@ pub use counters::{GroupCounters, counters_at, pages_brought_back};
 
 use crate::owner::{Held, Owner};
 use counters::counters_of;
-use hierarchy::{below, group_in, hierarchy};
+use hierarchy::{own_group, own_texts};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -89,10 +89,8 @@ impl Place {
     /// # Errors
     /// When there is none, or no permission; nothing has been made then.
     pub fn find() -> Result<Self, GroupError> {
-        let read = |path: &str| {
-            fs::read_to_string(path).map_err(|error| GroupError::Io { path: path.into(), error })
-        };
-        let place = Self::among(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)?;
+        let (mountinfo, own) = own_texts()?;
+        let place = Self::among(&mountinfo, &own)?;
         rustix::fs::access(&place.parent, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
             .map_err(|error| {
                 let path = place.parent.display();
@@ -106,8 +104,7 @@ impl Place {
 
     /// The same from the text of /proc/self/mountinfo and /proc/self/cgroup.
     fn among(mountinfo: &str, own: &str) -> Result<Self, GroupError> {
-        let (version, root) = hierarchy(mountinfo)?;
-        let mut parent = below(&root, group_in(own, version));
+        let (version, root, mut parent) = own_group(mountinfo, own)?;
         if version == Version::V1 {
             return Ok(Self { version, parent, root });
         }
@@ -271,8 +268,8 @@ fn hands_down_memory(group: &Path) -> bool {
 /// has it; none where nothing limits it.
 #[must_use]
 pub fn limit_here() -> Option<(PathBuf, u64)> {
-    let (version, root) = hierarchy(&fs::read_to_string("/proc/self/mountinfo").ok()?).ok()?;
-    let own = below(&root, group_in(&fs::read_to_string("/proc/self/cgroup").ok()?, version));
+    let (mountinfo, own) = own_texts().ok()?;
+    let (version, root, own) = own_group(&mountinfo, &own).ok()?;
     lowest(limit_file(version), &own, &root)
 }
 

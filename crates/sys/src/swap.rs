@@ -121,16 +121,19 @@ fn unescape(word: &str) -> OsString {
 /// Whether this process may turn areas on.
 ///
 /// # Errors
-/// What the kernel refuses it with. Mostly that is EPERM: it takes `CAP_SYS_ADMIN` outside of user
-/// namespaces, which root in a container seldom has.
-pub fn may_turn_on() -> io::Result<()> {
+/// What the kernel refuses it with, and what is wanted. Mostly that is EPERM: it takes `CAP_SYS_ADMIN`
+/// outside of user namespaces, which root in a container seldom has.
+pub fn check_may_turn_on() -> Result<(), String> {
     // The right is looked at first, and then the path, of which there is none here.
     // SAFETY: the kernel reads the path itself and answers EFAULT where nothing is.
     if unsafe { libc::swapon(std::ptr::null(), 0) } == 0 {
         return Ok(());
     }
     let error = io::Error::last_os_error();
-    if error.raw_os_error() == Some(libc::EFAULT) { Ok(()) } else { Err(error) }
+    if error.raw_os_error() == Some(libc::EFAULT) {
+        return Ok(());
+    }
+    Err(format!("no swap can be turned on ({error}); wanted {}", wanted(&error)))
 }
 
 /// What was wanted where a swap file was refused, for a message that names the error as well.
@@ -140,7 +143,7 @@ pub fn wanted(error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => "root with CAP_SYS_ADMIN outside of containers",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "more room",
         io::ErrorKind::ReadOnlyFilesystem => "a file system that may be written to",
-        io::ErrorKind::Unsupported => "a kernel with swap",
+        _ if error.raw_os_error() == Some(libc::ENOSYS) => "a kernel with swap",
         _ => "ext4, xfs or btrfs",
     }
 }

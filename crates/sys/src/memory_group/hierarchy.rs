@@ -1,6 +1,7 @@
 //! Where control groups are: the hierarchy that limits memory, and in it the group of a process.
 
 use super::{GroupError, Version};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The group that /proc/PID/cgroup names in the hierarchy that limits memory.
@@ -15,6 +16,20 @@ pub(super) fn group_in(text: &str, version: Version) -> &str {
         parts.next().filter(|_| is_it)
     });
     found.unwrap_or("/")
+}
+
+/// /proc/self/mountinfo and /proc/self/cgroup.
+pub(super) fn own_texts() -> Result<(String, String), GroupError> {
+    let read =
+        |path: &str| fs::read_to_string(path).map_err(|error| GroupError::Io { path: path.into(), error });
+    Ok((read("/proc/self/mountinfo")?, read("/proc/self/cgroup")?))
+}
+
+/// From these: the hierarchy that limits memory, where it is mounted, and the folder of this process's group.
+pub(super) fn own_group(mountinfo: &str, own: &str) -> Result<(Version, PathBuf, PathBuf), GroupError> {
+    let (version, root) = hierarchy(mountinfo)?;
+    let own = below(&root, group_in(own, version));
+    Ok((version, root, own))
 }
 
 /// The hierarchy that limits memory, and where it is mounted.
@@ -38,7 +53,7 @@ fn mount_of(mountinfo: &str, kind: &str, option: Option<&str>) -> Option<PathBuf
 }
 
 /// The folder of a group, or the root when the group lies outside what is mounted here.
-pub(super) fn below(root: &Path, group: &str) -> PathBuf {
+fn below(root: &Path, group: &str) -> PathBuf {
     let path = root.join(group.trim_start_matches('/'));
     if path.is_dir() { path } else { root.to_path_buf() }
 }

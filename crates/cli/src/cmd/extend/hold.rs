@@ -79,9 +79,7 @@ fn check(flags: &HoldFlags) -> Result<(ForeignGroup, Store)> {
     if effective_user() != 0 {
         refuse!("extend hold: turning swap on and limiting a group need root");
     }
-    if let Err(error) = swap::may_turn_on() {
-        refuse!("extend hold: no swap can be turned on ({error}); wanted {}", swap::wanted(&error));
-    }
+    swap::check_may_turn_on().map_err(|why| Refused(format!("extend hold: {why}")))?;
     let group = ForeignGroup::find(&flags.group).map_err(refused)?;
     check_dram(flags.dram)?;
     if Store::on_device(&flags.store)?.is_some() {

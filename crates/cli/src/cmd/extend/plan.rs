@@ -194,9 +194,7 @@ fn swap_place(store: &Store, dram_bytes: u64, flags: &ExtendFlags) -> Result<Bac
         );
     }
     let place = Place::find().map_err(|error| format!("backend swap: {error}"))?;
-    swap::may_turn_on().map_err(|error| {
-        format!("backend swap: no swap can be turned on ({error}); wanted {}", swap::wanted(&error))
-    })?;
+    swap::check_may_turn_on().map_err(|why| format!("backend swap: {why}"))?;
     place.check_swap(dram_bytes, store.bytes).map_err(|why| format!("backend swap: {why}"))?;
     Ok(Backend::Swap { place })
 }
