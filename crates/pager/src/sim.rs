@@ -718,6 +718,11 @@ impl PageMap {
         })
     }
 
+    #[allow(clippy::unnecessary_wraps, reason = "as the real one")]
+    pub(crate) fn first_present(&self, range: Range<u64>) -> Result<Option<u64>, Errno> {
+        Ok(kernel(|kernel| kernel.memories[self.memory].standing.range(range).next().map(|(&page, _)| page)))
+    }
+
     #[allow(clippy::unused_self, reason = "as the real one")]
     pub(crate) fn count_by_this_thread(&mut self) {}
 

@@ -162,6 +162,25 @@ struct ScanCall {
     returned: u64,
 }
 
+impl ScanCall {
+    const PROTECT_FOUND: u64 = 1;
+    const WRITTEN: u64 = 1 << 1;
+    const PRESENT: u64 = 1 << 3;
+    const SWAPPED: u64 = 1 << 4;
+
+    fn of(range: Range<u64>, found: &mut [Found]) -> Self {
+        Self {
+            size: size_of::<Self>() as u64,
+            start: range.start,
+            end: range.end,
+            found: found.as_mut_ptr() as u64,
+            found_most: found.len() as u64,
+            returned: Self::PRESENT | Self::SWAPPED,
+            ..Self::default()
+        }
+    }
+}
+
 /// struct page_region: a run of pages.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -174,7 +193,7 @@ struct Found {
 const _: () = assert!(size_of::<ScanCall>() == 96 && size_of::<Found>() == 24);
 
 // SAFETY: the number carries the size of the structure, which the kernel reads and whose `walk_end` it
-// writes; `found` is set by the only caller, to as many entries as `found_most` says.
+// writes; `found` is set by `of`, to as many entries as `found_most` says, which callers keep that long.
 unsafe impl Ioctl for &mut ScanCall {
     /// How many runs were found.
     type Output = usize;
@@ -194,6 +213,23 @@ unsafe impl Ioctl for &mut ScanCall {
 }
 
 impl PageMap {
+    /// The address of the first page in `range` that holds anything, in memory or in the kernel's swap. Where
+    /// there is nothing the kernel passes over it a gigabyte at a time.
+    ///
+    /// # Errors
+    /// ENOTTY before Linux 6.7; else the kernel's errno.
+    pub fn first_present(&self, range: Range<u64>) -> Result<Option<u64>, Errno> {
+        let mut found = [Found::default(); 1];
+        let mut call = ScanCall {
+            pages_most: 1,
+            wanted_any: ScanCall::PRESENT | ScanCall::SWAPPED,
+            ..ScanCall::of(range, &mut found)
+        };
+        // SAFETY: see the implementation of Ioctl. The call only looks.
+        let count = unsafe { rustix::ioctl::ioctl(&self.fd, &mut call) }?;
+        Ok(found[..count].first().map(|run| run.start))
+    }
+
     /// Passes each run of pages in `range` that is there and was written to since the last such call, as
     /// addresses, and write-protects them, so that the next call sees who was written to again. Memory that
     /// was not registered by a [`crate::uffd::Userfault`] whose offers say `writes_pass` is passed over. A
@@ -202,20 +238,11 @@ impl PageMap {
     /// # Errors
     /// ENOTTY before Linux 6.7; else the kernel's errno.
     pub fn take_written(&self, range: Range<u64>, mut each: impl FnMut(Range<u64>)) -> Result<(), Errno> {
-        const PROTECT_FOUND: u64 = 1;
-        const WRITTEN: u64 = 1 << 1;
-        const PRESENT: u64 = 1 << 3;
         let mut found = [Found::default(); 128];
         let mut call = ScanCall {
-            size: size_of::<ScanCall>() as u64,
-            flags: PROTECT_FOUND,
-            start: range.start,
-            end: range.end,
-            found: found.as_mut_ptr() as u64,
-            found_most: found.len() as u64,
-            wanted_all: WRITTEN | PRESENT,
-            returned: WRITTEN,
-            ..ScanCall::default()
+            flags: ScanCall::PROTECT_FOUND,
+            wanted_all: ScanCall::WRITTEN | ScanCall::PRESENT,
+            ..ScanCall::of(range.clone(), &mut found)
         };
         while call.start < range.end {
             // SAFETY: see the implementation of Ioctl. No content changes: who writes to a page that is
@@ -305,6 +332,32 @@ mod tests {
         assert_eq!(written(), Ok(vec![8, 598]));
         assert_eq!(written(), Ok(Vec::new()));
         userfault.unregister(range).unwrap();
+    }
+
+    #[test]
+    fn the_first_page_is_found_in_terabytes() {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+        let (bytes, access) = (4 << 40, ProtFlags::READ | ProtFlags::WRITE);
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: new memory, which nothing else knows of.
+        let Ok(area) = (unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags) }) else {
+            return skip("the_first_page_is_found_in_terabytes", "so much may not be mapped");
+        };
+        let (map, all) = (PageMap::open().unwrap(), area as u64..area as u64 + bytes as u64);
+        if map.first_present(all.clone()) == Err(Errno::NOTTY) {
+            return skip("the_first_page_is_found_in_terabytes", "this kernel does not tell (Linux 6.7)");
+        }
+        assert_eq!(map.first_present(all.clone()), Ok(None));
+        for at in [3 << 40, 5 << 30] {
+            // SAFETY: it lies in the new memory.
+            unsafe { area.cast::<u8>().add(at).write(1) };
+            let found = map.first_present(all.clone()).unwrap().unwrap();
+            // It may have come as a huge page.
+            assert!((found..found + (2 << 20)).contains(&(area as u64 + at as u64)), "{found:x}");
+        }
+        assert_eq!(map.first_present(all.start..all.start + (5 << 30) - (2 << 20)), Ok(None));
+        // SAFETY: nobody uses it any more.
+        unsafe { munmap(area, bytes) }.unwrap();
     }
 
     #[test]

@@ -115,6 +115,43 @@ int main(void) {\n\
     passes(NAME, BODY, &[&[]], 0..=96, "no MADV_GUARD_INSTALL (Linux 6.13)");
 }
 
+/// A graph database maps 8 TiB for all that it may ever hold. Where it was more than there are numbers for, nothing of
+/// such memory came under the pager.
+#[test]
+fn of_terabytes_what_is_in_use_is_held_to_the_budget() {
+    const NAME: &str = "extend_odd::of_terabytes_what_is_in_use_is_held_to_the_budget";
+    const BODY: &str = "\
+static uint64_t *all;\n\
+static long number(long page) { return page % (48 * MIB) + (page >= 48 * MIB) * (3l << 28); }\n\
+static int are_there(long pages) {\n\
+    for (long page = 0; page < pages; page++) if (!is_there(all, number(page))) return 0;\n\
+    return 1;\n\
+}\n\
+int main(void) {\n\
+    enum { PAGES = 96 * MIB };\n\
+    long bytes = 4l << 40;\n\
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;\n\
+    alarm(200);\n\
+    all = mmap(0, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);\n\
+    if (all == MAP_FAILED) return 77;\n\
+    for (int page = 0; page < PAGES; page++) fill(all, number(page));\n\
+    usleep(300000);\n\
+    if (present(all, 48 * MIB) + present(all + (3l << 37), 48 * MIB) > 64 * MIB || !are_there(PAGES)) return 2;\n\
+    pid_t child = fork();\n\
+    if (!child) {\n\
+        for (long page = 1l << 28; page < (1l << 28) + 16 * MIB; page++) fill(all, page);\n\
+        int status = !are_there(PAGES);\n\
+        for (long page = 1l << 28; page < (1l << 28) + 16 * MIB; page++) status |= 2 * !is_there(all, page);\n\
+        _exit(status);\n\
+    }\n\
+    int status = 1;\n\
+    for (long page = 0; page < PAGES; page += 2) fill(all, number(page));\n\
+    if (waitpid(child, &status, 0) != child || status || !are_there(PAGES)) return 3;\n\
+    return munmap(all, bytes);\n\
+}\n";
+    passes(NAME, BODY, &[&[]], 48..=80, "so much may not be mapped");
+}
+
 /// New memory is left to the kernel for a while, but not at a fork: of what its parent replaced, a child kept all
 /// that it had from there.
 #[test]

@@ -10,7 +10,7 @@
 //! What sorts this out: memory arrives only where there is none. And while a thread is between doing and
 //! telling, the kernel refuses to put pages in place or take them: once it does not, all has been told.
 
-use crate::platform::{Mappings, Message, Userfault, pause};
+use crate::platform::{Mappings, Message, PageMap, Userfault, pause};
 use crate::ranges::{overlap, within, without};
 use crate::space::Space;
 use overdrive_sys::Errno;
@@ -131,6 +131,9 @@ pub(super) trait Followed {
 
     /// What is mapped there now. None where that cannot be seen.
     fn mappings(&self) -> Option<&Mappings>;
+
+    /// Which of its pages hold anything. None where that cannot be seen.
+    fn page_map(&self) -> Option<&PageMap>;
 
     /// Memory is about to come under the pager.
     fn announce(&self) {}

@@ -14,7 +14,7 @@ use super::helpers::{HELPERS, Relief, SENT, Sent};
 use super::message::moved_along;
 use super::notice::TOO_MANY_CHILDREN;
 use crate::numbers::Numbers;
-use crate::platform::{AsFd, Descriptor, Mappings, Message, Userfault, pause};
+use crate::platform::{AsFd, Descriptor, Mappings, Message, PageMap, Userfault, pause};
 use crate::slots::bunches;
 use crate::space::{BLOCK_PAGES, Space, bits_of, block_by_block};
 use crate::stats::Stat;
@@ -232,6 +232,10 @@ impl Followed for Served<'_> {
 
     fn mappings(&self) -> Option<&Mappings> {
         self.child.relief.mappings()
+    }
+
+    fn page_map(&self) -> Option<&PageMap> {
+        self.child.relief.page_map()
     }
 
     fn enter(&mut self, range: &Range<u64>) -> bool {

@@ -2,7 +2,7 @@
 
 use super::changes::{Changes, Followed};
 use super::{Engine, TICK};
-use crate::platform::{Instant, Mappings, Message, Userfault};
+use crate::platform::{Instant, Mappings, Message, PageMap, Userfault};
 use crate::space::{BLOCK_PAGES, Space, bits_of, block_by_block, pages_where};
 use crate::stats::Stat;
 use crate::table::State;
@@ -79,6 +79,10 @@ impl Followed for Engine {
         Some(&self.mappings)
     }
 
+    fn page_map(&self) -> Option<&PageMap> {
+        Some(&self.page_map)
+    }
+
     fn announce(&self) {
         self.at_fork.iter().for_each(|forks| forks.announce());
     }
@@ -121,17 +125,23 @@ impl Engine {
 
     /// Pages of a range of which nothing is known are in place if they are there.
     fn note_present(&mut self, range: &Range<u64>, first_page: u32) {
-        let pages = ((range.end - range.start) / PAGE) as u32;
-        for first in (0..pages).step_by(BLOCK_PAGES as usize) {
-            let count = (pages - first).min(BLOCK_PAGES);
-            let address = range.start + u64::from(first) * PAGE;
+        let mut address = range.start;
+        while address < range.end {
+            let count = ((range.end - address) / PAGE).min(u64::from(BLOCK_PAGES));
             let present = self.page_map.present(address, count as usize).unwrap_or(0);
             for index in bits_of(present) {
-                let page = first_page + first + index;
+                let there = address + u64::from(index) * PAGE;
+                let page = first_page + ((there - range.start) / PAGE) as u32;
                 if self.table.state(page) == State::Empty {
                     self.now_resident(page);
-                    self.note_known(page, address + u64::from(index) * PAGE);
+                    self.note_known(page, there);
                 }
+            }
+            address += count * PAGE;
+            if present == 0 {
+                // Much may be empty.
+                let next = self.page_map.first_present(address..range.end).unwrap_or(Some(address));
+                address = next.unwrap_or(range.end);
             }
         }
     }

@@ -7,7 +7,7 @@
 use super::at_fork::AtFork;
 use super::changes::Followed;
 use super::{Engine, EngineError, Limits, Notice, TICK, is_much_beside, notice};
-use crate::platform::{Instant, largest_child, shared_memory_pages};
+use crate::platform::{Instant, PageMap, largest_child, shared_memory_pages};
 use crate::ranges::without;
 use crate::seal::Seal;
 use crate::stats::Stat;
@@ -20,6 +20,10 @@ use std::time::Duration;
 
 /// Smaller pieces of memory stay with the kernel: they would cost more in mappings than they hold.
 const SMALLEST_BYTES: u64 = if cfg!(test) { PAGE } else { 256 << 10 };
+/// Of memory that has more addresses than this in a row only what is in use is taken over, in windows: it was
+/// mapped for all that may ever be wanted, and there are not numbers for so many pages.
+const VAST_BYTES: u64 = 128 << 30;
+const WINDOW_BYTES: u64 = 1 << 30;
 /// Growth of the process that is worth a look at its mappings at once.
 const GROWTH_PAGES: u64 = 64;
 /// Memory that is new is nobody's until it is found, and what makes room for it must be written first. So
@@ -118,10 +122,18 @@ impl Scan {
                 }
             });
         }
+        let mut gaps = Vec::new();
+        for row in found.chunk_by(|piece, next| piece.end == next.start) {
+            let new = row.iter().flat_map(|piece| memory.space().gaps(piece.clone()));
+            let is_vast = row[row.len() - 1].end - row[0].start > VAST_BYTES;
+            match memory.page_map().filter(|_| is_vast) {
+                Some(map) => gaps.extend(new.flat_map(|gap| windows_in_use(map, &gap))),
+                None => gaps.extend(new),
+            }
+        }
         let read = Instant::now();
         self.reading_took = read.duration_since(began);
         let believed = self.reading_took.max(BELIEVED);
-        let mut gaps: Vec<_> = found.into_iter().flat_map(|piece| memory.space().gaps(piece)).collect();
         // The rest of a mapping that was growing has to be of one kind with it, however small it is.
         let edges = std::mem::take(&mut self.edges);
         let is_rest = |gap: &Range<u64>| edges.contains(&gap.start) || edges.contains(&gap.end);
@@ -149,6 +161,17 @@ impl Scan {
             self.cleared = Some(self.scanned);
         }
     }
+}
+
+/// The windows of a range that hold anything.
+fn windows_in_use(map: &PageMap, range: &Range<u64>) -> Vec<Range<u64>> {
+    let (mut windows, mut from) = (Vec::new(), range.start);
+    while let Ok(Some(page)) = map.first_present(from..range.end) {
+        let start = page - page % WINDOW_BYTES;
+        from = range.end.min(start + WINDOW_BYTES);
+        windows.push(start.max(range.start)..from);
+    }
+    windows
 }
 
 /// The most pages with contents that a process had lately, wherever these were: what takes the place of
