@@ -7,6 +7,7 @@ pub(crate) use overdrive_sys::{
     mappings::Mappings,
     page_io::{Done, PageIo},
     page_map::{PageMap, largest_child},
+    pageable::take_given_up,
     proc_stat::shared_memory_pages,
     thread_words::{ThreadWord, ThreadWords},
     uffd::{Message, Userfault, UserfaultError},
@@ -21,6 +22,6 @@ pub(crate) use std::{
 #[cfg(test)]
 pub(crate) use crate::sim::{
     AsFd, Callers, Descriptor, Done, Frames, Helper, Instant, Mappings, Message, PageIo, PageMap, ThreadWord,
-    ThreadWords, Userfault, UserfaultError, largest_child, pause, shared_memory_pages,
+    ThreadWords, Userfault, UserfaultError, largest_child, pause, shared_memory_pages, take_given_up,
 };
 pub(crate) use overdrive_sys::helper::Door;

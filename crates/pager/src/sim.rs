@@ -789,6 +789,22 @@ impl Mappings {
     }
 }
 
+/// As [`overdrive_sys::pageable::take_given_up`]: of the parent. Nothing goes but what may at any time.
+pub(crate) fn take_given_up(range: &Range<u64>) {
+    kernel(|kernel| {
+        let Memory { standing, lazy, pinned, shared, .. } = &mut kernel.memories[0];
+        let stays =
+            |address: &u64| !range.contains(address) || pinned.contains(address) || shared.contains(address);
+        for address in std::mem::take(lazy) {
+            if stays(&address) {
+                lazy.insert(address);
+            } else {
+                standing.remove(&address);
+            }
+        }
+    });
+}
+
 /// As [`overdrive_sys::page_map::largest_child`].
 pub(crate) fn largest_child(_: u32) -> Option<(u32, u64)> {
     None

@@ -29,6 +29,16 @@ pub(crate) fn bits_of(mut pages: u64) -> impl Iterator<Item = u32> {
     })
 }
 
+/// The runs of bits that are set: where each begins, and how long it is.
+pub(crate) fn runs_of(mut bits: u64) -> impl Iterator<Item = (u32, u32)> {
+    std::iter::from_fn(move || {
+        let start = bits.trailing_zeros();
+        let length = bits.checked_shr(start)?.trailing_ones();
+        bits &= !(u64::MAX >> (u64::BITS - length) << start);
+        Some((start, length))
+    })
+}
+
 /// The blocks that these pages reach into, and which pages of each are among them, a bit each.
 pub(crate) fn block_by_block(pages: Range<u32>) -> impl Iterator<Item = (u32, u64)> {
     let blocks = pages.start / BLOCK_PAGES..pages.end.div_ceil(BLOCK_PAGES);

@@ -8,10 +8,10 @@
 
 use overdrive_sys::apart::{Origin, has_ended, has_ended_within, kill_by};
 use overdrive_sys::signals;
+use overdrive_sys::thread;
 use overdrive_sys::threads_left::ThreadsLeft;
 use rustix::fd::OwnedFd;
 use std::ffi::c_void;
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -61,16 +61,11 @@ extern "C" fn leaves(process: *mut c_void) {
     }
     // Before the thread is there: the first one is too until this returns, and so nothing is ended yet.
     STANDS_IN.store(true, Ordering::Release);
-    let mut thread = MaybeUninit::uninit();
-    // SAFETY: the thread's id is written before it is used, and nobody else knows it.
-    unsafe {
-        let made =
-            libc::pthread_create(thread.as_mut_ptr(), std::ptr::null(), stand_in, std::ptr::null_mut());
-        if made == 0 {
-            libc::pthread_detach(thread.assume_init());
-        } else {
-            STANDS_IN.store(false, Ordering::Release);
-        }
+    // SAFETY: it takes nothing, and nobody else knows the thread.
+    match unsafe { thread::start_raw(std::ptr::null(), stand_in, std::ptr::null_mut()) } {
+        // SAFETY: as above.
+        Ok(thread) => _ = unsafe { libc::pthread_detach(thread) },
+        Err(_) => STANDS_IN.store(false, Ordering::Release),
     }
 }
 

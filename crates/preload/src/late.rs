@@ -13,10 +13,9 @@ use overdrive_sys::affinity::raise_current_thread;
 use overdrive_sys::apart::Origin;
 use overdrive_sys::gate::Gate;
 use overdrive_sys::page_map::{AnonymousPages, time_to_grow};
-use overdrive_sys::signals;
+use overdrive_sys::thread;
 use overdrive_sys::uffd::PAGE;
-use std::ffi::{CStr, c_void};
-use std::mem::MaybeUninit;
+use std::ffi::CStr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -87,31 +86,13 @@ pub(crate) fn watch() {
         }
         return;
     }
-    let mut made = MaybeUninit::uninit();
-    let mut attributes = MaybeUninit::uninit();
-    // SAFETY: the attributes are filled before they are read, and done with in the end. The C library has
-    // made its locks anew by now, and whoever replaces its allocator did so before this library asked to be
-    // called at forks.
-    let made = signals::with_all_blocked(|| unsafe {
-        libc::pthread_attr_init(attributes.as_mut_ptr());
-        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK_BYTES);
-        libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
-        let made =
-            libc::pthread_create(made.as_mut_ptr(), attributes.as_ptr(), as_thread, std::ptr::null_mut());
-        libc::pthread_attr_destroy(attributes.as_mut_ptr());
-        made == 0
-    });
+    // The C library has made its locks anew by now, and whoever replaces its allocator did so before this
+    // library asked to be called at forks.
+    let made = thread::start(NAME, STACK_BYTES, look_on);
     // It keeps the run's directory there before this process can close the descriptor that does until now.
-    if made && APART.wait(START) {
+    if made.is_ok() && APART.wait(START) {
         ending::note_only_thread();
     }
-}
-
-extern "C" fn as_thread(_: *mut c_void) -> *mut c_void {
-    // SAFETY: the name is a text with an end.
-    unsafe { libc::prctl(libc::PR_SET_NAME, NAME.as_ptr()) };
-    look_on();
-    std::ptr::null_mut()
 }
 
 fn look_on() {

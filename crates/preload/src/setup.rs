@@ -13,7 +13,7 @@ use overdrive_sys::file::{create_unnamed, lock_for_descendants};
 use overdrive_sys::gate::Gate;
 use overdrive_sys::parts::Parts;
 use overdrive_sys::secret::fill_with_random;
-use overdrive_sys::signals;
+use overdrive_sys::thread;
 use overdrive_sys::uffd::Forks;
 use overdrive_sys::volume::device_bytes;
 use std::ffi::CString;
@@ -263,16 +263,15 @@ fn start_beside(
     let started = Arc::new(Gate::closed());
     let told = Arc::clone(&started);
     let work = move || {
-        signals::block_all();
         ground::stand_apart();
         work(&told);
     };
+    let name = CString::new(name).map_err(|_| "a name with a zero byte".to_owned())?;
     let number = if is_apart {
-        let name = CString::new(name).map_err(|_| "a name with a zero byte".to_owned())?;
         apart::start(name, STACK_BYTES, work).map_err(|errno| format!("starting a process: {errno}"))?
     } else {
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
-        thread.map(|_| 0).map_err(|error| format!("starting a thread: {error}"))?
+        let made = thread::start(name, STACK_BYTES, work);
+        made.map(|()| 0).map_err(|errno| format!("starting a thread: {errno}"))?
     };
     started.wait(Duration::MAX);
     Ok(number)

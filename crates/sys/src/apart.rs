@@ -14,6 +14,7 @@ use crate::gate::Gate;
 use crate::proc_stat::numbers_in;
 use crate::raw::syscall;
 use crate::signals;
+use crate::thread;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -63,16 +64,13 @@ pub fn start(stack_bytes: usize, work: impl FnOnce(Range<u64>) + Send + 'static)
         made: AtomicI32::new(0),
         is_known: Gate::closed(),
     }));
-    let mut thread = MaybeUninit::uninit();
     // SAFETY: the function takes what is handed to it, which is never given back. All signals are blocked in
     // the thread from its first moment on, and so in the processes that are made from it.
     let made = signals::with_all_blocked(|| unsafe {
         let place = std::ptr::from_ref(handover).cast_mut().cast();
-        libc::pthread_create(thread.as_mut_ptr(), std::ptr::null(), leave, place)
+        thread::start_raw(std::ptr::null(), leave, place)
     });
-    if made != 0 {
-        return Err(Errno::from_raw_os_error(made));
-    }
+    made?;
     handover.is_known.wait(Duration::MAX);
     let made = handover.made.load(Ordering::Acquire);
     u32::try_from(made).map_err(|_| Errno::from_raw_os_error(-made))

@@ -43,6 +43,7 @@ pub mod signals;
 pub mod swap;
 #[cfg(test)]
 mod test_skip;
+pub mod thread;
 pub mod thread_words;
 pub mod threads_left;
 pub mod uffd;

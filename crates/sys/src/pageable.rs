@@ -1,5 +1,5 @@
 //! Memory as a slice whose pages may come and go, and what a program says of ranges of addresses: locked,
-//! to be brought in.
+//! to be brought in, given up.
 
 use crate::Errno;
 use crate::proc_stat::own_status_bytes;
@@ -131,6 +131,15 @@ pub fn bring_in(range: &Range<u64>) -> bool {
     any
 }
 
+/// Has the kernel take away what a program has given up in a range (MADV_FREE) and not written to since, as
+/// it would when memory runs short. Where the kernel swaps it may take other pages there too.
+pub fn take_given_up(range: &Range<u64>) {
+    let bytes = (range.end - range.start) as usize;
+    // What is not mapped (any more) has nothing.
+    // SAFETY: content changes only where the program allowed that, and none that it wrote.
+    let _ = unsafe { madvise(range.start as *mut _, bytes, Advice::LinuxPageOut) };
+}
+
 /// What the kernel counts as locked in this process, in bytes.
 #[must_use]
 pub fn locked_bytes() -> u64 {
@@ -140,6 +149,24 @@ pub fn locked_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_given_up_is_taken_unless_it_was_written_to() {
+        const PAGES: usize = 1024;
+        let map = crate::page_map::PageMap::open().unwrap();
+        let memory = crate::region::Region::new(PAGES).unwrap();
+        let range = memory.address()..memory.address() + PAGES as u64 * PAGE;
+        (0..PAGES).for_each(|page| memory.write(page, 0, 7));
+        // SAFETY: of the test's own memory nothing else knows.
+        unsafe { madvise(range.start as *mut _, PAGES * PAGE as usize, Advice::LinuxFree) }.unwrap();
+        (0..PAGES).step_by(4).for_each(|page| memory.write(page, 0, 8));
+        take_given_up(&range);
+        assert!((0..PAGES).step_by(4).all(|page| memory.read(page, 0) == 8));
+        let there = |start| map.present(start, 64).unwrap().count_ones();
+        let there: u32 = range.step_by(64 * PAGE as usize).map(there).sum();
+        // Those last given up may be on their way to the list of those that can be taken.
+        assert!((256..512).contains(&there), "{there}");
+    }
 
     #[test]
     fn values_are_zero_at_first_and_stay_as_written() {

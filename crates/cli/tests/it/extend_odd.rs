@@ -152,6 +152,54 @@ int main(void) {\n\
     passes(NAME, BODY, &[&[]], 48..=80, "so much may not be mapped");
 }
 
+/// What was given up by MADV_FREE stayed in place for two seconds, whatever the budget: allocators that use it (snmalloc,
+/// that of Haskell) held nearly three times as much.
+#[test]
+fn what_was_given_up_goes_when_room_is_wanted() {
+    const NAME: &str = "extend_odd::what_was_given_up_goes_when_room_is_wanted";
+    const BODY: &str = "\
+int main(void) {\n\
+    enum { PIECE = 2 * MIB, ALL = 192 * MIB, KEPT = 37 };\n\
+    uint64_t *all = map(ALL);\n\
+    for (int round = 0; round < 3; round++)\n\
+        for (long from = 0; from < ALL; from += PIECE) {\n\
+            for (long page = from; page < from + PIECE; page++) fill(all, page);\n\
+            if (madvise(all + from * 512, PIECE * 4096, MADV_FREE)) return 2;\n\
+            for (long page = from; page < from + PIECE; page++) {\n\
+                uint64_t first = all[page * 512];\n\
+                if (first && first != word(page, 0)) return 3;\n\
+                if (page % KEPT == 0) fill(all, page);\n\
+            }\n\
+        }\n\
+    for (long page = 0; page < ALL; page += KEPT) if (!is_there(all, page)) return 4;\n\
+}\n";
+    passes(NAME, BODY, &[&[]], 48..=72, "");
+}
+
+/// An allocator (rpmalloc) has a function of this name for the program's threads. The library's began by it, before the
+/// program had.
+#[test]
+fn a_program_with_threads_of_its_own_making_begins() {
+    const NAME: &str = "extend_odd::a_program_with_threads_of_its_own_making_begins";
+    const BODY: &str = "\
+#include <dlfcn.h>\n#include <pthread.h>\n\
+static int has_begun, calls;\n\
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {\n\
+    if (!has_begun) abort();\n\
+    calls++;\n\
+    return ((int (*)())dlsym(RTLD_NEXT, \"pthread_create\"))(thread, attributes, start, argument);\n\
+}\n\
+static void *fills(void *all) { for (long page = 0; page < 96 * MIB; page++) fill(all, page); return all; }\n\
+int main(void) {\n\
+    has_begun = 1;\n\
+    uint64_t *all = map(96 * MIB);\n\
+    pthread_t thread;\n\
+    if (pthread_create(&thread, 0, fills, all) || pthread_join(thread, 0) || calls != 1) return 2;\n\
+    for (long page = 0; page < 96 * MIB; page++) if (!is_there(all, page)) return 3;\n\
+}\n";
+    passes(NAME, BODY, &[&[]], 48..=72, "");
+}
+
 /// New memory is left to the kernel for a while, but not at a fork: of what its parent replaced, a child kept all
 /// that it had from there.
 #[test]

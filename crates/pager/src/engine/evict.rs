@@ -6,7 +6,7 @@ use super::clean::GROUPS_FOR_CLEANING;
 use super::fault::ZEROES;
 use super::{Engine, RELEASE_GROUPS, TICK};
 use crate::platform::Instant;
-use crate::space::{BLOCK_PAGES, pages_where};
+use crate::space::{BLOCK_PAGES, pages_where, runs_of};
 use crate::stats::Stat;
 use crate::table::{State, mark_of};
 use overdrive_sys::Errno;
@@ -513,20 +513,17 @@ impl Engine {
     /// Pages that a child shares, or once shared, stay unmovable until they are written to, also where the
     /// fork was before they were taken over. A thread that may wait for pages sees to that. It makes copies
     /// as long as there are children, so these have to give up theirs. True when all could be asked for.
-    fn ask_for_own(&mut self, address: u64, mut pages: u64) -> bool {
+    fn ask_for_own(&mut self, address: u64, pages: u64) -> bool {
         if pages == 0 || !self.may_unshare() {
             return false;
         }
         let Some(agent) = self.agent.as_mut() else { return false };
-        while pages != 0 {
-            let start = pages.trailing_zeros();
-            let count = (pages >> start).trailing_ones();
+        for (start, count) in runs_of(pages) {
             let from = address + u64::from(start) * PAGE;
             if !agent.send(&Errand::MakeOwn(from..from + u64::from(count) * PAGE)) {
                 return false;
             }
             self.children.iter_mut().for_each(|child| child.look_first(from, count));
-            pages &= !((u64::MAX >> (64 - count)) << start);
         }
         true
     }

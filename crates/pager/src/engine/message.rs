@@ -2,8 +2,8 @@
 
 use super::changes::{Changes, Followed};
 use super::{Engine, TICK};
-use crate::platform::{Instant, Mappings, Message, PageMap, Userfault};
-use crate::space::{BLOCK_PAGES, Space, bits_of, block_by_block, pages_where};
+use crate::platform::{Instant, Mappings, Message, PageMap, Userfault, take_given_up};
+use crate::space::{BLOCK_PAGES, Space, bits_of, block_by_block, pages_where, runs_of};
 use crate::stats::Stat;
 use crate::table::State;
 use overdrive_sys::Errno;
@@ -14,10 +14,13 @@ use std::time::Duration;
 
 /// How long a thread may take from being told that it may go on with MADV_DONTNEED to having done it.
 /// Until its pages were seen gone nothing in a block is evicted that long, lest content come back that the
-/// program has given up. Pages that stay (MADV_FREE) are looked at ever more rarely.
+/// program has given up. Pages that stay (MADV_FREE) are looked at ever more rarely. When there is no room
+/// they are taken away, or others would go for them.
 pub(super) const GIVING_UP: Duration = Duration::from_secs(2);
 /// What is gone by then is noticed this early.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
+/// Blocks of which such pages are taken away in one go.
+const TAKEN_AT_ONCE: usize = if cfg!(test) { 1 } else { 16 };
 
 impl Followed for Engine {
     fn changes(&mut self) -> &mut Changes {
@@ -213,11 +216,14 @@ impl Engine {
         let until = now + GIVING_UP;
         if self.giving_up.blocks.insert(block) {
             let (look, wait) = (now + FIRST_LOOK, FIRST_LOOK);
-            self.giving_up.in_turn.push_back(GivingUp { block, pages, look, wait, until });
+            let given = GivingUp { block, pages, look, wait, until, taken: false };
+            self.giving_up.in_turn.push_back(given);
         } else if let Some(given) = self.giving_up.in_turn.iter_mut().rev().find(|given| given.block == block)
         {
             given.pages |= pages;
             given.until = until;
+            given.look = given.look.min(now + FIRST_LOOK);
+            given.taken = false;
         }
     }
 
@@ -247,6 +253,8 @@ impl Engine {
         }
         let now = Instant::now();
         self.given_up_seen = now;
+        let has_room = self.held() + self.kept_free() <= self.limits.total;
+        let mut may_be_taken = if has_room { 0 } else { TAKEN_AT_ONCE };
         for _ in 0..self.giving_up.in_turn.len() {
             let Some(mut given) = self.giving_up.in_turn.pop_front() else { break };
             if now >= given.look {
@@ -265,6 +273,12 @@ impl Engine {
                 }
                 given.wait *= 2;
                 given.look = now + given.wait;
+                if may_be_taken > 0 && given.pages != 0 && !given.taken {
+                    may_be_taken -= 1;
+                    given.taken = true;
+                    given.look = now;
+                    self.take_given_up(given.block, given.pages);
+                }
             }
             if now < given.until && given.pages != 0 {
                 self.giving_up.in_turn.push_back(given);
@@ -273,6 +287,18 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Has the kernel take away what stands of some pages of a block, a bit each, and was given up.
+    fn take_given_up(&self, block: u32, pages: u64) {
+        for (address, stretch) in self.space.stretches(block) {
+            let own =
+                pages >> (stretch.start % BLOCK_PAGES) & u64::MAX >> (BLOCK_PAGES - stretch.len() as u32);
+            for (start, count) in runs_of(own) {
+                let from = address + u64::from(start) * PAGE;
+                take_given_up(&(from..from + u64::from(count) * PAGE));
+            }
+        }
     }
 
     /// Memory has another address.
@@ -340,8 +366,8 @@ pub(super) fn moved_along(part: &Range<u64>, from: &Range<u64>, to: &Range<u64>)
 #[cfg(test)]
 impl GivingUp {
     /// What is to be done about it, and when.
-    pub(super) fn due(&self, until: impl Fn(Instant) -> Duration) -> (u32, u64, Duration, Duration) {
-        (self.block, self.pages, until(self.look), until(self.until))
+    pub(super) fn due(&self, until: impl Fn(Instant) -> Duration) -> (u32, u64, Duration, Duration, bool) {
+        (self.block, self.pages, until(self.look), until(self.until), self.taken)
     }
 }
 
@@ -366,4 +392,6 @@ pub(super) struct GivingUp {
     wait: Duration,
     /// From then on what is in place counts.
     until: Instant,
+    /// The kernel was to take them away.
+    taken: bool,
 }
