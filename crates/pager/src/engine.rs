@@ -64,6 +64,7 @@ mod threads;
 mod tier;
 mod walks;
 mod write;
+mod zeroes;
 
 pub use agent::Agent;
 pub use at_fork::AtFork;
@@ -309,6 +310,7 @@ pub struct Engine {
     walks: walks::Walks,
     /// Blocks that came, in part, ahead of a walk.
     walked: Numbers,
+    zeroes: zeroes::Zeroes,
     history: history::History,
     idle: Option<rest::Idle>,
     changes: changes::Changes,
@@ -331,7 +333,6 @@ pub struct Engine {
     no_space: bool,
     /// Blocks of which pages were given up lately.
     giving_up: message::GivenUp,
-    given_up_seen: Instant,
     /// The last child's number; the parent is 0.
     last_child: u32,
     /// Nothing could be evicted, written or given back in the last round.
@@ -388,6 +389,7 @@ impl Engine {
             free_runs: (0..WRITES).collect(),
             walks: walks::Walks::none(),
             walked: Numbers::default(),
+            zeroes: zeroes::Zeroes::default(),
             history: history::History::new(FIRST_BLOCKS * BLOCK_PAGES),
             idle: None,
             changes: changes::Changes::default(),
@@ -406,7 +408,6 @@ impl Engine {
             cleaning: clean::Cleaning::default(),
             no_space: false,
             giving_up: message::GivenUp::default(),
-            given_up_seen: Instant::now(),
             last_child: 0,
             stuck: false,
             service: Histogram::new(),

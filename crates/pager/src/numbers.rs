@@ -42,6 +42,16 @@ impl Numbers {
         had
     }
 
+    /// The lowest that is not below another.
+    pub(crate) fn first_from(&self, number: u32) -> Option<u32> {
+        let (first, below) = (number as usize / 64, (1 << (number % 64)) - 1);
+        let mut words = self.words.iter().enumerate().skip(first);
+        words.find_map(|(index, &word)| {
+            let rest = if index == first { word & !below } else { word };
+            (rest != 0).then(|| index as u32 * 64 + rest.trailing_zeros())
+        })
+    }
+
     pub(crate) fn count(&self) -> u64 {
         self.count
     }

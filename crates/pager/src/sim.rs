@@ -718,6 +718,19 @@ impl PageMap {
         })
     }
 
+    /// Where there are zeroes, the kernel's page of zeroes stands.
+    #[allow(clippy::unnecessary_wraps, reason = "as the real one")]
+    pub(crate) fn own(&self, address: u64, pages: usize) -> Result<u64, Errno> {
+        Ok(kernel(|kernel| {
+            let Memory { standing, shared, .. } = &kernel.memories[self.memory];
+            pages_where(pages as u32, |page| {
+                let address = address + u64::from(page) * PAGE;
+                let is_written = standing.get(&address).is_some_and(|it| *it != Standing::Content(0));
+                is_written && !shared.contains(&address)
+            })
+        }))
+    }
+
     #[allow(clippy::unnecessary_wraps, reason = "as the real one")]
     pub(crate) fn first_present(&self, range: Range<u64>) -> Result<Option<u64>, Errno> {
         Ok(kernel(|kernel| kernel.memories[self.memory].standing.range(range).next().map(|(&page, _)| page)))

@@ -25,6 +25,9 @@ pub enum State {
     Compressed = 6,
     /// Of a child: in place, and in the compressed tier as it was when it was put there.
     Unpacked = 7,
+    /// All zeroes so far as is known, and was read: the kernel's one page of zeroes stands there, which takes
+    /// no memory, or the one that a write has made of it since ([`crate::engine`] looks for these).
+    Zeroes = 8,
 }
 
 /// Beside the state of a page in place: writes to it are watched for; they were in the round before too, and
@@ -64,11 +67,10 @@ impl Table {
         for first in (0..pages as usize).step_by(BLOCK_PAGES as usize) {
             let block = first..(pages as usize).min(first + BLOCK_PAGES as usize);
             let states = &self.state[block.clone()];
-            let in_use = states.iter().filter(|&&state| state != 0).count() as u32;
-            if in_use == 0 {
+            if states.iter().all(|&state| state == 0) {
                 continue;
             }
-            child.in_use += in_use;
+            child.in_use += states.iter().filter(|&&state| is_in_use(state)).count() as u32;
             child.state[block.clone()].iter_mut().zip(states).for_each(|(to, from)| *to = from & STATES);
             let is_resident = |&state: &u8| state & STATES == State::Resident as u8;
             if !states.iter().fold(false, |any, state| any | is_resident(state)) {
@@ -102,6 +104,12 @@ impl Table {
         self.those_in(block, |state| state & STATES == State::Stored as u8)
     }
 
+    /// Those that were zeroes when they were read.
+    #[must_use]
+    pub fn zeroes_in(&self, block: u32) -> u64 {
+        self.those_in(block, |state| state & STATES == State::Zeroes as u8)
+    }
+
     /// The slots of a block's pages.
     #[must_use]
     pub fn slots_in(&self, block: u32) -> &[Slot] {
@@ -128,7 +136,7 @@ impl Table {
         })
     }
 
-    /// How many pages are not empty.
+    /// How many pages have content.
     #[must_use]
     pub fn in_use(&self) -> u32 {
         self.in_use
@@ -186,6 +194,7 @@ impl Table {
             4 => State::Loading,
             6 => State::Compressed,
             7 => State::Unpacked,
+            8 => State::Zeroes,
             _ => State::Lost,
         }
     }
@@ -217,9 +226,9 @@ impl Table {
     /// Puts a page into another state, at a place or none.
     pub fn set(&mut self, page: u32, state: State, place: Option<u32>) {
         let page = page as usize;
-        let (had_place, was_in_use) = (self.has_place(page), self.state[page] != 0);
+        let (had_place, was_in_use) = (self.has_place(page), is_in_use(self.state[page]));
         self.state[page] = state as u8;
-        self.in_use = self.in_use - u32::from(was_in_use) + u32::from(state != State::Empty);
+        self.in_use = self.in_use - u32::from(was_in_use) + u32::from(is_in_use(state as u8));
         debug_assert!(place.is_none() || self.has_place(page), "a page that is {state:?} at {place:?}");
         // Where no page had one, that memory is left untouched.
         if had_place || place.is_some() {
@@ -270,6 +279,11 @@ impl Table {
 #[must_use]
 pub fn mark_of(page: &[u8], seed: u64) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(page, seed)
+}
+
+/// Whether a page has content.
+fn is_in_use(state: u8) -> bool {
+    ![State::Empty as u8, State::Zeroes as u8].contains(&(state & STATES))
 }
 
 #[cfg(test)]

@@ -96,6 +96,15 @@ impl PageMap {
         self.entries_where(address, pages, |entry| entry & (PRESENT | SWAPPED) != 0)
     }
 
+    /// Which of up to 64 pages from `address` are in memory and nobody else's: the kernel's page of zeroes is
+    /// everybody's, and so are pages shared with a child.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn own(&self, address: u64, pages: usize) -> Result<u64, Errno> {
+        own_pages(&self.fd, address, pages)
+    }
+
     /// Which of up to 64 pages from `address` hold no page but something else: a guard
     /// (MADV_GUARD_INSTALL), or a mark of the kernel's. To put a page there would do away with it.
     ///

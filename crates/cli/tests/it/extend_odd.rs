@@ -176,6 +176,47 @@ int main(void) {\n\
     passes(NAME, BODY, &[&[]], 48..=72, "");
 }
 
+/// Tables and filters of which little is in use are read all over. Each of their pages took the place of one with
+/// content, though the kernel has one page of zeroes for all. Those written to in the end count, in children too.
+#[test]
+fn zeroes_that_are_read_take_nothing_of_the_budget() {
+    const NAME: &str = "extend_odd::zeroes_that_are_read_take_nothing_of_the_budget";
+    const BODY: &str = "\
+enum { HOT = 40 * MIB, ALL = 400 * MIB };\n\
+static int are_right(uint64_t *all, long written) {\n\
+    for (long page = 0; page < ALL; page++)\n\
+        if (page % 4 == 1 && page < written ? !is_there(all, page) : all[page * 512 + 9] != 0) return 0;\n\
+    return 1;\n\
+}\n\
+static void fill_some(uint64_t *all, long from, long to) {\n\
+    for (long page = from + 1; page < to; page += 4) {\n\
+        fill(all, page);\n\
+        if (page % 256 == 1) usleep(500);\n\
+    }\n\
+}\n\
+int main(void) {\n\
+    uint64_t *hot = map(HOT), *all = map(ALL);\n\
+    for (long page = 0; page < HOT; page++) fill(hot, page);\n\
+    usleep(300000);\n\
+    if (!are_right(all, 0)) return 2;\n\
+    if (present(all, ALL) != ALL || present(hot, HOT) != HOT) return 3;\n\
+    fill_some(all, 0, ALL / 2);\n\
+    pid_t child = fork();\n\
+    if (!child) {\n\
+        fill_some(all, ALL / 2, ALL / 2 + ALL / 8);\n\
+        _exit(!are_right(all, ALL / 2 + ALL / 8));\n\
+    }\n\
+    int status = 1;\n\
+    if (waitpid(child, &status, 0) != child || status) return 4;\n\
+    fill_some(all, ALL / 2, ALL);\n\
+    if (!are_right(all, ALL)) return 5;\n\
+    for (long page = 0; page < HOT; page++) if (!is_there(hot, page)) return 6;\n\
+    if (madvise(all, ALL / 2 * 4096, MADV_DONTNEED)) return 7;\n\
+    for (long page = 0; page < ALL / 2; page++) if (all[page * 512 + 9]) return 8;\n\
+}\n";
+    passes(NAME, BODY, &[&[]], 48..=84, "");
+}
+
 /// An allocator (rpmalloc) has a function of this name for the program's threads. The library's began by it, before the
 /// program had.
 #[test]

@@ -277,7 +277,8 @@ impl Engine {
                 (State::Staged, Some(frame)) if !engine.is_written(page) => Source::Frame(frame),
                 (State::Compressed, Some(cell)) if !engine.is_written(page) => Source::Cell(cell),
                 (State::Staged | State::Stored | State::Loading | State::Compressed, _) => Source::Store,
-                (State::Empty | State::Resident | State::Unpacked | State::Lost, _) => Source::Nowhere,
+                (State::Empty | State::Resident | State::Zeroes, _) => Source::Nowhere,
+                (State::Unpacked | State::Lost, _) => Source::Nowhere,
             }
         });
         self.add_child(descriptor, space, table, Vec::new())
@@ -299,7 +300,7 @@ impl Engine {
                     }
                     Source::Cell(cell) => self.hold_cell_for(space, table, page, cell),
                     Source::Nowhere => {
-                        if table.state(page) == State::Unpacked {
+                        if matches!(table.state(page), State::Unpacked | State::Zeroes) {
                             table.set(page, State::Resident, None);
                         }
                         table.set_slot(page, 0);

@@ -63,7 +63,7 @@ pub(super) struct Leaving {
     group: u32,
     /// The first page that was not looked at.
     next: u32,
-    /// Pages that stay as they are in use, a bit each.
+    /// Pages that stay as they are in use or take no memory, a bit each.
     keep: u64,
     /// The last piece did not come whole, as an event waits to be read first.
     pub(super) waits: bool,
@@ -252,7 +252,8 @@ impl Engine {
         }
         let group = self.take_group()?;
         self.staging.hold(group);
-        let keep = self.pages_in_use(block);
+        // Zeroes take no memory.
+        let keep = self.pages_in_use(block) | self.table.zeroes_in(block);
         let (next, came) = (block * BLOCK_PAGES, Came::default());
         Some(Leaving { block, group, next, keep, waits: false, were_gone: false, came })
     }
@@ -501,7 +502,7 @@ impl Engine {
     fn has_come(&mut self, frame: u32, page: u32, address: u64) -> Result<bool, Errno> {
         self.frames.note_filled(frame);
         // Of a page that is away nothing stands there that could have come.
-        let is_away = !matches!(self.table.state(page), State::Resident | State::Empty);
+        let is_away = !matches!(self.table.state(page), State::Resident | State::Zeroes | State::Empty);
         if self.frames.page(frame) == ZEROES[0] && (is_away || self.page_map.present(address, 1)? == 1) {
             self.frames.note_empty(frame);
             self.unmovable.frames_taken = true;

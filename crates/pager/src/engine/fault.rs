@@ -24,8 +24,8 @@ impl Engine {
         };
         self.stats.add(Stat::Faults, 1);
         match self.table.state(page) {
-            State::Empty => self.fill_with_zeroes(page, address, write, thread),
-            State::Resident | State::Unpacked => self.fault_on_resident(page, address),
+            State::Empty | State::Zeroes => self.fill_with_zeroes(page, address, write, thread),
+            State::Resident | State::Unpacked => self.fault_on_resident(page, address, write),
             State::Staged => {
                 self.rescue(page, address);
                 self.follow(page, thread);
@@ -54,6 +54,9 @@ impl Engine {
     }
 
     fn fill_with_zeroes(&mut self, page: u32, address: u64, write: bool, thread: u32) {
+        if !write && self.zeroes.are_looked_for() {
+            return self.put_zeroes(page, address);
+        }
         if self.has_to_wait(1) {
             self.stats.add(Stat::DirectStalls, 1);
             self.waiting.push_back(page);
@@ -110,11 +113,15 @@ impl Engine {
     /// A page believed to be in place is missing: the program gave it up by a way that is not told
     /// (MADV_FREE), or the message is late. In the first case zeroes are right, in the second the page is
     /// there.
-    fn fault_on_resident(&mut self, page: u32, address: u64) {
+    fn fault_on_resident(&mut self, page: u32, address: u64, write: bool) {
         match self.userfault.zero(address, PAGE) {
             Ok(_) => {
                 self.leave_slot(page);
                 self.seen_gone(page);
+                if !write && self.zeroes.are_looked_for() {
+                    self.queues.gone(page / BLOCK_PAGES, 1);
+                    self.now_zeroes(page);
+                }
             }
             Err(Errno::EXIST) => self.wake(address),
             Err(Errno::AGAIN) => self.parked.push((address, false)),

@@ -26,6 +26,7 @@ impl Engine {
             match self.table.state(page) {
                 State::Empty => continue,
                 State::Resident => resident += 1,
+                State::Zeroes => {}
                 _ => others |= 1 << bit,
             }
             self.leave_pool(page);

@@ -191,7 +191,7 @@ impl Engine {
             for bit in bits_of(pages) {
                 match self.table.state(first + bit) {
                     State::Empty => {}
-                    State::Resident => in_place |= 1 << bit,
+                    State::Resident | State::Zeroes => in_place |= 1 << bit,
                     state => {
                         away |= 1 << bit;
                         loading |= u64::from(state == State::Loading) << bit;
@@ -248,11 +248,12 @@ impl Engine {
     /// # Errors
     /// That cannot be found out.
     pub(super) fn look_at_given_up(&mut self) -> Result<(), Errno> {
-        if self.giving_up.in_turn.is_empty() || self.given_up_seen.elapsed() < TICK {
+        let is_soon = self.giving_up.seen.is_some_and(|seen| seen.elapsed() < TICK);
+        if self.giving_up.in_turn.is_empty() || is_soon {
             return Ok(());
         }
         let now = Instant::now();
-        self.given_up_seen = now;
+        self.giving_up.seen = Some(now);
         let has_room = self.held() + self.kept_free() <= self.limits.total;
         let mut may_be_taken = if has_room { 0 } else { TAKEN_AT_ONCE };
         for _ in 0..self.giving_up.in_turn.len() {
@@ -267,8 +268,9 @@ impl Engine {
                     let gone = gone.fold(0, |gone, (_, page)| gone | 1 << (page % BLOCK_PAGES));
                     given.pages &= !gone;
                     let first = given.block * BLOCK_PAGES;
-                    let is_resident = |bit| self.table.state(first + bit) == State::Resident;
-                    let believed = pages_where(BLOCK_PAGES, is_resident);
+                    let is_believed =
+                        |bit| matches!(self.table.state(first + bit), State::Resident | State::Zeroes);
+                    let believed = pages_where(BLOCK_PAGES, is_believed);
                     self.forget_some(given.block, gone & believed);
                 }
                 given.wait *= 2;
@@ -320,6 +322,7 @@ impl Engine {
             match state {
                 State::Empty => continue,
                 State::Resident => self.queues.gone(old / BLOCK_PAGES, 1),
+                State::Zeroes => {}
                 _ => self.queues.given_up(old / BLOCK_PAGES, 1 << (old % BLOCK_PAGES)),
             }
             self.table.set(old, State::Empty, None);
@@ -336,6 +339,7 @@ impl Engine {
                 State::Resident => self.now_resident(new),
                 // What the read brings is for the old number; the page is read again when wanted.
                 State::Loading => self.table.set(new, State::Stored, None),
+                State::Zeroes => self.now_zeroes(new),
                 _ => self.table.set(new, state, place),
             }
             if state == State::Staged
@@ -376,6 +380,8 @@ impl GivingUp {
 pub(super) struct GivenUp {
     pub(super) in_turn: VecDeque<GivingUp>,
     blocks: BTreeSet<u32>,
+    /// When it was looked last what is left of them.
+    pub(super) seen: Option<Instant>,
     /// Memory being given up that was registered and not yet entered, and until when that may take.
     pub(super) unknown: Vec<(Range<u64>, Instant)>,
 }

@@ -71,6 +71,8 @@ struct Scope {
     /// Whether the kernel tells who was written to. In walks only: what is learnt of it makes all states
     /// differ.
     accesses: bool,
+    /// Whether zeroes that are only read count for nothing, and what is written to is looked for.
+    zeroes: bool,
     /// Whether that tells which pages are in use, so that they stay.
     pages_in_use: bool,
     /// Whether the store is encrypted.
@@ -106,6 +108,7 @@ const PLAIN: Scope = Scope {
     compress: Compress::Off,
     scattered: false,
     accesses: false,
+    zeroes: false,
     pages_in_use: false,
     seal: false,
     parts: false,
@@ -178,6 +181,15 @@ fn every_order_with_memory_given_up_unmapped_and_moved() {
     explore("unmapped", Scope { pages: 1, unmap: true, ..PLAIN }, 4_000);
     explore("moved", Scope { pages: 1, remap: true, failures: 1, ..PLAIN }, 4_000);
     explore("shifted", Scope { pages: 1, remap: true, shift: true, failures: 1, ..PLAIN }, 4_000);
+}
+
+#[test]
+fn every_order_with_zeroes_that_are_read() {
+    let scope = Scope { zeroes: true, ..PLAIN };
+    explore("two pages", Scope { threads: 2, ..scope }, 4_000);
+    explore("freed", Scope { remove: true, free: true, passes: 1, ..scope }, 4_000);
+    explore("shifted", Scope { pages: 1, remap: true, shift: true, ..scope }, 1_000);
+    explore("a child", Scope { children: 1, remove: true, ..scope }, 4_000);
 }
 
 #[test]
@@ -848,6 +860,7 @@ fn long_walks() {
             compress: [Compress::Off, Compress::Auto, Compress::Off, Compress::Zstd][seed as usize % 4],
             scattered,
             accesses: seed % 2 == 0,
+            zeroes: seed % 5 == 4 || seed % 11 == 2,
             pages_in_use: seed % 4 == 0,
             seal: seed % 8 >= 4,
             parts: seed % 3 == 0,

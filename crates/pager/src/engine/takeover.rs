@@ -25,7 +25,7 @@ const SMALLEST_BYTES: u64 = if cfg!(test) { PAGE } else { 256 << 10 };
 const VAST_BYTES: u64 = 128 << 30;
 const WINDOW_BYTES: u64 = 1 << 30;
 /// Growth of the process that is worth a look at its mappings at once.
-const GROWTH_PAGES: u64 = 64;
+pub(super) const GROWTH_PAGES: u64 = 64;
 /// Memory that is new is nobody's until it is found, and what makes room for it must be written first. So
 /// room is kept for what came between two looks, this many times.
 const LOOKS_AHEAD: u64 = 6;
@@ -223,6 +223,7 @@ impl Engine {
     /// which the program runs, which is another one than the thread's where that stands in a process apart.
     pub fn watch_process(&mut self, exclude: &[Range<u64>], process: u32) {
         self.page_map.count_by_this_thread();
+        self.zeroes.look_for();
         let own = [self.frames.extent(), self.pool.extent()];
         let own = own.into_iter().chain(self.io.extents()).chain(self.seal.as_ref().map(Seal::extent));
         let now = Instant::now();
@@ -320,6 +321,7 @@ impl Engine {
                 takeover.unmanaged_least = unmanaged;
             }
         }
+        self.find_written_zeroes(unmanaged);
         self.helping.lending.note_own(grown);
         // What was left to the kernel may become full.
         let others = (unmanaged + takeover.ahead).max(takeover.unmanaged_least + takeover.scan.left);

@@ -61,7 +61,7 @@ impl World {
             }
         };
         match table.state(page) {
-            State::Empty | State::Resident | State::Unpacked => Standing::Content(0),
+            State::Empty | State::Zeroes | State::Resident | State::Unpacked => Standing::Content(0),
             State::Staged if table.place(page).is_some_and(|place| place & SENT != 0) => {
                 let (_, content) = &sent[(table.place(page).unwrap() & !SENT) as usize];
                 Standing::Content(content_of(content))
@@ -165,8 +165,11 @@ impl World {
             let there = there.filter(|(address, _)| memory.mapped[*address]).map(|(&address, _)| address);
             (there.collect::<Vec<_>>(), memory.changing)
         });
+        // Zeroes that are read count for nothing, nor does what was written there until it is looked for.
+        let counts = |page: u32| self.engine.table.state(page) != State::Zeroes;
         let known =
-            standing.iter().filter(|&&address| page_at(&self.engine.space, address).is_some()).count();
+            standing.iter().filter(|&&address| page_at(&self.engine.space, address).is_some_and(counts));
+        let known = known.count();
         let resident = self.engine.queues.resident();
         // Given up, and not looked at since.
         let late = !self.engine.giving_up.in_turn.is_empty();

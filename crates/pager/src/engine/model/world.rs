@@ -73,6 +73,8 @@ pub(super) enum Step {
     Live(u64),
     /// A child's helper goes on with what it was asked for.
     Help(usize),
+    /// Pages that were zeroes and have been written to are looked for.
+    Find,
 }
 
 impl Step {
@@ -136,6 +138,9 @@ impl World {
         if scope.helpers {
             static DOOR: Door = Door::closed();
             engine.receive_at(&DOOR);
+        }
+        if scope.zeroes {
+            engine.zeroes.look_for();
         }
         engine.staging = Staging::new(3);
         engine.slots = Slots::new(4);
@@ -246,7 +251,7 @@ impl World {
                 (engine.unmovable.in_a_row, &engine.unmovable.asked_for, &engine.unmovable.asked_lately),
                 engine.unmovable.alike.as_ref().map(|(range, at)| (range, since(*at))),
                 engine.giving_up.unknown.iter().map(|(range, at)| (range, until(*at))).collect::<Vec<_>>(),
-                (since(engine.given_up_seen), engine.parting.seen.map(since)),
+                (engine.zeroes.digest(), engine.giving_up.seen.map(since), engine.parting.seen.map(since)),
                 engine
                     .fresh
                     .iter()
@@ -284,6 +289,9 @@ impl World {
             }
             if kernel.memories[0].mapped.values().any(|registered| !registered) {
                 steps.push(Step::Adopt);
+            }
+            if self.engine.zeroes.are_somewhere() {
+                steps.push(Step::Find);
             }
             let at_it =
                 kernel.helping.iter().filter(|(number, it)| !it.over && !kernel.memories[**number].dead);
@@ -441,6 +449,7 @@ impl World {
             Step::Pass if self.scope.free => kernel(|kernel| kernel.time += Duration::from_millis(2100)),
             Step::Pass => kernel(|kernel| kernel.time += Duration::from_millis(300)),
             Step::Adopt => self.adopt(),
+            Step::Find => self.engine.find_all_written_zeroes(),
             Step::Help(number) => kernel(|kernel| kernel.help(number)),
             Step::Touch(number, thread, address, write) => self.touch(number, thread, address, write),
             Step::GoOn(number, thread) => self.go_on(number, thread),
