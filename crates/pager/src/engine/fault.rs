@@ -78,7 +78,11 @@ impl Engine {
         let outcome = if pages.start < page && !done.contains(&page) { put(address, 1) } else { outcome };
         self.stats.add(Stat::ZeroFills, 1);
         done.filter(|&ahead| ahead != page).for_each(|ahead| self.now_resident(ahead));
-        self.placed(page, address, outcome.map(drop));
+        match outcome {
+            // It would be taken for a read.
+            Err(Errno::AGAIN) => self.parked.push((address, write)),
+            outcome => self.placed(page, address, outcome.map(drop)),
+        }
     }
 
     /// What to fill at once: more and more for whoever writes new memory from one end to the other, one page
@@ -124,7 +128,7 @@ impl Engine {
                 }
             }
             Err(Errno::EXIST) => self.wake(address),
-            Err(Errno::AGAIN) => self.parked.push((address, false)),
+            Err(Errno::AGAIN) => self.parked.push((address, write)),
             Err(_) => self.wake(address),
         }
     }

@@ -62,20 +62,21 @@ impl Followed for Engine {
     }
 
     fn stands(&self, range: &Range<u64>) -> Option<bool> {
-        let (mut resident, mut standing) = (0, 0);
+        let (mut believed, mut standing) = (0, 0);
         for pages in self.space.pages_in(range) {
             let Some(address) = self.space.address(pages.start) else { continue };
             for first in pages.clone().step_by(BLOCK_PAGES as usize) {
                 let some = first..pages.end.min(first + BLOCK_PAGES);
                 let there = address + u64::from(first - pages.start) * PAGE;
                 let present = self.page_map.present(there, some.len()).unwrap_or(0);
-                let is_resident = |page: &u32| self.table.state(*page) == State::Resident;
-                resident += some.clone().filter(is_resident).count();
+                let is_believed =
+                    |page: &u32| matches!(self.table.state(*page), State::Resident | State::Zeroes);
+                believed += some.clone().filter(is_believed).count();
                 standing +=
-                    some.filter(|page| present >> (page - first) & 1 == 1 && is_resident(page)).count();
+                    some.filter(|page| present >> (page - first) & 1 == 1 && is_believed(page)).count();
             }
         }
-        (resident > 0).then_some(standing > 0)
+        (believed > 0).then_some(standing > 0)
     }
 
     fn mappings(&self) -> Option<&Mappings> {
