@@ -117,8 +117,13 @@ stats! {
     Shared "shared",
 }
 
-/// Marks a file of counters of this layout ("overmem", version 5).
-pub const MAGIC: u64 = u64::from_le_bytes(*b"overmem\x05");
+/// Marks a file of counters of this layout ("overmem", version 6).
+pub const MAGIC: u64 = u64::from_le_bytes(*b"overmem\x06");
+
+/// Behind the counters: what the process is called, as the kernel cuts it, and zeroes to fill, for those who
+/// look when it has ended.
+const NAME_BYTES: usize = 16;
+const COUNTERS_BYTES: usize = Stat::ALL.len() * 8;
 
 /// The counters of one engine.
 #[derive(Debug)]
@@ -139,14 +144,16 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// Counters in a file, which is made long enough; all begin at 0. They are written, not only mapped: a
-    /// full file system refuses that, where the first touch of a mapped page without a place on it would end
-    /// the process (SIGBUS).
+    /// Counters of a process of this name in a file, which is made long enough; all begin at 0. They are
+    /// written, not only mapped: a full file system refuses that, where the first touch of a mapped page
+    /// without a place on it would end the process (SIGBUS).
     ///
     /// # Errors
     /// The kernel's errno.
-    pub fn create(file: &File) -> Result<Self, Errno> {
-        let written = file.write_all_at(&[0; Stat::ALL.len() * 8], 0);
+    pub fn create(file: &File, name: &[u8]) -> Result<Self, Errno> {
+        let mut content = [0; COUNTERS_BYTES + NAME_BYTES];
+        content[COUNTERS_BYTES..].iter_mut().zip(name).for_each(|(to, from)| *to = *from);
+        let written = file.write_all_at(&content, 0);
         written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         let stats = Self { words: Words::Shared(SharedWords::map(file, Stat::ALL.len(), true)?) };
         stats.set(Stat::Magic, MAGIC);
@@ -160,6 +167,16 @@ impl Stats {
     pub fn open(file: &File) -> Result<Self, Errno> {
         let stats = Self { words: Words::Shared(SharedWords::map(file, Stat::ALL.len(), false)?) };
         if stats.get(Stat::Magic) == MAGIC { Ok(stats) } else { Err(Errno::INVAL) }
+    }
+
+    /// What the process was called when it began, of a file that [`Stats::open`] takes.
+    #[must_use]
+    pub fn name_in(file: &File) -> String {
+        let mut name = [0; NAME_BYTES];
+        // Unreadable: it has none.
+        let _ = file.read_exact_at(&mut name, COUNTERS_BYTES as u64);
+        let end = name.iter().position(|&byte| byte == 0).unwrap_or(NAME_BYTES);
+        String::from_utf8_lossy(&name[..end]).into_owned()
     }
 
     /// Adds to a counter. Only the engine writes, so that no atomic addition is needed.
@@ -209,12 +226,15 @@ mod tests {
     fn counters_in_a_file_are_seen_by_others() {
         let file = tempfile::tempfile().unwrap();
         assert_eq!(Stats::open(&file).unwrap_err(), Errno::INVAL, "empty");
-        let stats = Stats::create(&file).unwrap();
+        let stats = Stats::create(&file, b"a name too long for it").unwrap();
         stats.add(Stat::Loads, 3);
         stats.raise(Stat::HeldMax, 9);
         stats.raise(Stat::HeldMax, 4);
         let seen = Stats::open(&file).unwrap();
         assert_eq!((seen.get(Stat::Loads), seen.get(Stat::HeldMax)), (3, 9));
+        assert_eq!(Stats::name_in(&file), "a name too long ");
+        Stats::create(&file, b"another").unwrap();
+        assert_eq!(Stats::name_in(&file), "another");
         stats.set(Stat::Magic, 1);
         assert_eq!(Stats::open(&file).unwrap_err(), Errno::INVAL, "another layout");
     }

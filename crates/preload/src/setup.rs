@@ -441,7 +441,8 @@ fn shared_store(device: &Path, dir: &Path, most_bytes: u64) -> Result<(File, Opt
 }
 
 fn stats_in(dir: &Path) -> Result<Stats, String> {
-    let path = dir.join(format!("{}.stats", ground::program()));
+    let program = ground::program();
+    let path = dir.join(format!("{program}.stats"));
     let told = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     // The same process may have been another program before (exec): its counters end here. The file is not
     // cut short for that: where two processes have one number (PID namespaces), the other one has it mapped.
@@ -454,7 +455,9 @@ fn stats_in(dir: &Path) -> Result<Stats, String> {
         .custom_flags(libc::O_NOFOLLOW)
         .open(&path)
         .map_err(|error| told(&error))?;
-    Stats::create(&file).map_err(|error| told(&error))
+    // Without /proc it has none.
+    let name = std::fs::read(format!("/proc/{program}/comm")).unwrap_or_default();
+    Stats::create(&file, name.trim_ascii_end()).map_err(|error| told(&error))
 }
 
 fn seal() -> Result<Seal, String> {

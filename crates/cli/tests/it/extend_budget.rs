@@ -221,7 +221,9 @@ fn a_small_program_costs_the_same_whatever_the_budget() {
         let arguments = ["--quiet", "--backend", "pager", "--dram", dram, "--stats", stats.to_str().unwrap()];
         let (code, _, error) = extend(&arguments, store.path(), &["sleep", "0.2"]);
         assert_eq!(code, 0, "{error}");
-        largest(&stats)["held_max"].as_u64().expect("a counter")
+        let process = largest(&stats);
+        assert_eq!(process["program"], "sleep", "named though it has ended");
+        process["held_max"].as_u64().expect("a counter")
     });
     assert!(little > 0 && much < little + 64, "{little} and {much} pages");
 }

@@ -165,8 +165,10 @@ fn is_own_run(pid: u32) -> bool {
 /// Every process with counters in a run's directory, those that have ended among them.
 pub(super) fn processes_in(folder: &Path) -> Vec<Process> {
     let read = |(pid, path): (u32, PathBuf)| {
-        let stats = Stats::open(&open_plain(&path).ok()?).ok()?;
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let file = open_plain(&path).ok()?;
+        let stats = Stats::open(&file).ok()?;
+        let name =
+            std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_else(|_| Stats::name_in(&file));
         let values = Stat::ALL.iter().map(|&stat| stats.get(stat)).collect();
         Some(Process { pid, name: name.trim_end().to_owned(), values })
     };
