@@ -30,6 +30,14 @@ pub enum State {
     Zeroes = 8,
 }
 
+impl State {
+    /// Whether a page stands there, as far as is known.
+    #[must_use]
+    pub fn is_in_place(self) -> bool {
+        matches!(self, Self::Resident | Self::Zeroes)
+    }
+}
+
 /// Beside the state of a page in place: writes to it are watched for; they were in the round before too, and
 /// there was one then.
 const WATCHED: u8 = 0x80;

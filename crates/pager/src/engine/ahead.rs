@@ -54,8 +54,7 @@ impl Engine {
     fn comes_by_itself(&self, page: u32) -> bool {
         let state = if page < self.table.len() { self.table.state(page) } else { State::Empty };
         let load = || self.loads[self.table.place(page)? as usize].as_ref();
-        let is_there = matches!(state, State::Resident | State::Zeroes);
-        is_there || state == State::Loading && load().is_some_and(|load| load.wanted)
+        state.is_in_place() || state == State::Loading && load().is_some_and(|load| load.wanted)
     }
 
     /// Starts reads for what of the pieces is on the store, only where there are slots that demand will

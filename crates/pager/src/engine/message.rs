@@ -69,8 +69,7 @@ impl Followed for Engine {
                 let some = first..pages.end.min(first + BLOCK_PAGES);
                 let there = address + u64::from(first - pages.start) * PAGE;
                 let present = self.page_map.present(there, some.len()).unwrap_or(0);
-                let is_believed =
-                    |page: &u32| matches!(self.table.state(*page), State::Resident | State::Zeroes);
+                let is_believed = |page: &u32| self.table.state(*page).is_in_place();
                 believed += some.clone().filter(is_believed).count();
                 standing +=
                     some.filter(|page| present >> (page - first) & 1 == 1 && is_believed(page)).count();
@@ -269,8 +268,7 @@ impl Engine {
                     let gone = gone.fold(0, |gone, (_, page)| gone | 1 << (page % BLOCK_PAGES));
                     given.pages &= !gone;
                     let first = given.block * BLOCK_PAGES;
-                    let is_believed =
-                        |bit| matches!(self.table.state(first + bit), State::Resident | State::Zeroes);
+                    let is_believed = |bit| self.table.state(first + bit).is_in_place();
                     let believed = pages_where(BLOCK_PAGES, is_believed);
                     self.forget_some(given.block, gone & believed);
                 }
