@@ -137,9 +137,12 @@ impl Engine {
     }
 
     /// Whether what is read will fit the budget. With nowhere to write to it has to be left by a segment's
-    /// pages, however much else is held.
+    /// pages: by those beyond what is being written, which goes first, and however much else is held when
+    /// nothing is.
     fn has_room_to_clean(&self, reads: usize) -> bool {
-        self.has_nowhere_to_write() || self.held() + (reads as u64) < self.limits.total
+        let may_leave_it = self.has_nowhere_to_write();
+        let beyond = if may_leave_it { u64::from(SEGMENT_SLOTS) } else { 0 };
+        may_leave_it && self.writes_nothing() || self.held() + (reads as u64) < self.limits.total + beyond
     }
 
     /// Pages wait to be written, and no segment has room.
