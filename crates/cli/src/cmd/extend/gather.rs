@@ -24,8 +24,12 @@ use std::time::{Duration, Instant};
 const REST_MAX: Duration = Duration::from_millis(200);
 /// In the end it is looked so often at most whether all threads are home.
 const PASSES_MAX: u32 = 8;
-/// The engine's threads, which have places of their own, are named so.
+/// The engine's threads, which have places of their own, are named so, and those of the kernel that read and
+/// write for it, which cannot be moved, so.
 const ENGINE: &str = engines::NAME;
+const WORKER: &str = "iou-";
+/// Where no more threads than this wait for the store at a time, in the mean, it is one that does.
+const LONE: f64 = 1.25;
 
 /// Works until it is dropped; then all threads are given all processors back.
 #[derive(Debug)]
@@ -93,6 +97,23 @@ struct Flock {
     /// Threads that the program has put elsewhere itself.
     apart: HashSet<u32>,
     due: Duration,
+    /// What was read from the store for it, by then.
+    loads: Option<(Duration, u64)>,
+    /// One thread at a time waits for the store.
+    is_lone: bool,
+    /// The engine's thread while it is where the store's interrupts come in, and where it was before.
+    engine: Option<(u32, Vec<usize>)>,
+}
+
+/// What was seen of a flock.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    id: u32,
+    /// Pages that have come to it.
+    pages: u64,
+    /// Of these, pages that a thread waited for the store for; and how long that took lately.
+    loads: u64,
+    load_time: Duration,
 }
 
 impl Run {
@@ -101,22 +122,25 @@ impl Run {
         let (start, mut flocks) = (Instant::now(), HashMap::<u32, Flock>::new());
         let (mut gathered, mut looked) = (Duration::ZERO, Duration::ZERO);
         while !stop.load(Ordering::Relaxed) {
-            let seen = self.pages_by_flock();
-            flocks.retain(|id, _| seen.iter().any(|(seen, _)| seen == id));
+            let seen = self.flocks_seen();
+            flocks.retain(|id, _| seen.iter().any(|seen| seen.id == *id));
             let mut rest = REST_MAX;
             let since = start.elapsed().saturating_sub(looked);
             looked += since;
             if flocks.values().any(|flock| flock.place.is_some()) {
                 gathered += since;
             }
-            for (id, pages) in seen {
-                let flock = flocks.entry(id).or_default();
+            for seen in seen {
+                let (id, flock) = (seen.id, flocks.entry(seen.id).or_default());
                 let now = start.elapsed();
                 if now >= flock.due {
+                    flock.note(seen, now);
                     let threads = LazyCell::new(|| self.threads(id));
-                    let step = flock.gather.next(now, pages, self.home.len(), || program_of(&threads));
+                    let step = flock.gather.next(now, seen.pages, self.home.len(), || program_of(&threads));
                     flock.due = now + step.rest;
-                    flock.place = step.width.map(|width| self.place(id, width));
+                    let meets_drive = self.meets_drive(flock, step.width);
+                    flock.place = step.width.map(|width| self.place(flock, id, width, meets_drive));
+                    flock.put_engine(id, meets_drive);
                     if flock.is_away() {
                         flock.put(&threads, &self.home);
                     }
@@ -127,6 +151,7 @@ impl Run {
         }
         for (id, mut flock) in flocks {
             flock.place = None;
+            flock.put_engine(id, false);
             // Threads that are being started now are seen the next time.
             for _ in 0..PASSES_MAX {
                 if flock.is_away() {
@@ -137,11 +162,17 @@ impl Run {
         gathered
     }
 
-    /// Each flock with the pages that have come to it.
-    fn pages_by_flock(&self) -> Vec<(u32, u64)> {
+    fn flocks_seen(&self) -> Vec<Seen> {
+        let of_process = |one: &Process| Seen {
+            id: one.pid,
+            pages: pages_brought(one),
+            loads: one.get(Stat::Loads),
+            load_time: Duration::from_nanos(one.get(Stat::FaultP50)),
+        };
+        let of_group = |pages| Seen { id: 0, pages, loads: 0, load_time: Duration::ZERO };
         match &self.group {
-            Some(group) => pages_brought_back(group).map(|pages| (0, pages)).into_iter().collect(),
-            None => processes_in(&self.folder).iter().map(|one| (one.pid, pages_brought(one))).collect(),
+            Some(group) => pages_brought_back(group).map(of_group).into_iter().collect(),
+            None => processes_in(&self.folder).iter().map(of_process).collect(),
         }
     }
 
@@ -160,20 +191,32 @@ impl Run {
         members.chain(threads_of(std::process::id())).collect()
     }
 
+    /// Whether a program under the pager runs where the drive's interrupts come in, and the engine with it:
+    /// what one thread waits for is then read, put in place and gone on with on one processor, which wakes
+    /// once. Where several wait, that processor has too much to do.
+    fn meets_drive(&self, flock: &Flock, width: Option<usize>) -> bool {
+        self.group.is_none() && width == Some(1) && flock.is_lone && self.tell(&self.interrupted)
+    }
+
+    /// Whether these processors are some of those that threads can run on: what is true of all tells nothing.
+    fn tell(&self, cpus: &[usize]) -> bool {
+        cpus.iter().any(|cpu| self.home.contains(cpu)) && cpus.len() < self.home.len()
+    }
+
     /// The processors for so many, best first.
     ///
     /// On swap threads wait for the drive themselves: where few processors take its interrupts, they do best
     /// there. The pager's engine keeps to another one, where they find it.
-    fn place(&self, flock: u32, width: usize) -> Vec<usize> {
+    fn place(&self, flock: &Flock, id: u32, width: usize, meets_drive: bool) -> Vec<usize> {
         let first = match &self.group {
             Some(_) => self.interrupted.clone(),
-            None => engine_cpus(flock),
+            None if meets_drive => self.interrupted.clone(),
+            None => flock.engine.as_ref().map_or_else(|| engine_cpus(id), |(_, home)| home.clone()),
         };
-        let tells = first.iter().any(|cpu| self.home.contains(cpu)) && first.len() < self.home.len();
         let mut order = self.home.clone();
         // Runs that start at the same time go different ways.
         order.rotate_left(std::process::id() as usize % self.home.len());
-        if tells {
+        if self.tell(&first) {
             order.sort_by_key(|cpu| !first.contains(cpu));
         }
         order.truncate(width);
@@ -183,6 +226,29 @@ impl Run {
 }
 
 impl Flock {
+    /// Takes note of what was seen, at this time.
+    fn note(&mut self, seen: Seen, now: Duration) {
+        let Some((then, before)) = self.loads.replace((now, seen.loads)) else { return };
+        let waited = seen.load_time.as_secs_f64() * seen.loads.saturating_sub(before) as f64;
+        self.is_lone = waited < (now - then).as_secs_f64() * LONE;
+    }
+
+    /// Puts the engine's thread where the program is, or back. One that has ended stays as it is.
+    fn put_engine(&mut self, id: u32, meets_drive: bool) {
+        if let Some((thread, home)) = self.engine.take_if(|_| !meets_drive) {
+            let _ = restrict_thread_to(thread, &home);
+        }
+        if meets_drive
+            && self.engine.is_none()
+            && let Some(place) = &self.place
+            && let Some(thread) = engine_of(id).or_else(|| engine_apart(id))
+            && let Ok(home) = cpus_of(thread)
+            && restrict_thread_to(thread, place).is_ok()
+        {
+            self.engine = Some((thread, home));
+        }
+    }
+
     /// Whether threads are, or may be, elsewhere than at home.
     fn is_away(&self) -> bool {
         self.place.is_some() || !self.places.is_empty()
@@ -207,7 +273,7 @@ impl Flock {
             Some(place) if !self.places.contains(place) => self.places.push(place.clone()),
             // Nobody is left who could hand an old place on.
             None if moved == 0 => {
-                *self = Self { gather: self.gather.clone(), due: self.due, ..Self::default() }
+                (self.places, self.apart) = Default::default();
             }
             _ => {}
         }
@@ -237,7 +303,7 @@ pub(super) fn processors_of(pid: u32) -> Option<usize> {
 fn collect_threads(pid: u32, own_engine: &[u32], threads: &mut Vec<u32>) {
     for thread in threads_of(pid) {
         let of = |what: &str| std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/{what}"));
-        if !of("comm").is_ok_and(|name| name.starts_with(ENGINE)) {
+        if !of("comm").is_ok_and(|name| name.starts_with(ENGINE) || name.starts_with(WORKER)) {
             threads.push(thread);
         }
         let children = of("children").unwrap_or_default();
@@ -341,21 +407,69 @@ mod tests {
         end(shell, &threads);
     }
 
+    fn on_four(group: Option<&str>, interrupted: &[usize]) -> Run {
+        let (home, interrupted) = (vec![0, 1, 2, 3], interrupted.to_vec());
+        Run { folder: PathBuf::new(), group: group.map(PathBuf::from), home, interrupted }
+    }
+
     #[test]
     fn the_best_processors_come_first() {
-        let run = |interrupted: &[usize]| Run {
-            folder: PathBuf::new(),
-            group: Some(PathBuf::new()),
-            home: vec![0, 1, 2, 3],
-            interrupted: interrupted.to_vec(),
+        let place = |interrupted: &[usize], width| {
+            on_four(Some(""), interrupted).place(&Flock::default(), 0, width, false)
         };
-        assert_eq!(run(&[2]).place(0, 1), [2]);
-        let two = run(&[2]).place(0, 2);
+        assert_eq!(place(&[2], 1), [2]);
+        let two = place(&[2], 2);
         assert!(two.len() == 2 && two.contains(&2), "{two:?}");
         // What is true of all, or of others, tells nothing.
         for interrupted in [&[][..], &[9], &[0, 1, 2, 3]] {
-            assert_eq!(run(interrupted).place(0, 1), [std::process::id() as usize % 4]);
+            assert_eq!(place(interrupted, 1), [std::process::id() as usize % 4]);
         }
-        assert_eq!(run(&[]).place(0, 4), [0, 1, 2, 3]);
+        assert_eq!(place(&[], 4), [0, 1, 2, 3]);
+    }
+
+    /// What was seen of a process of which so many threads wait for the store all the time.
+    fn seen(waiting: u64, seconds: u64) -> Seen {
+        Seen { id: 7, pages: 0, loads: waiting * seconds * 20_000, load_time: Duration::from_micros(50) }
+    }
+
+    #[test]
+    fn one_thread_that_waits_runs_where_interrupts_come_in() {
+        let run = on_four(None, &[2]);
+        let mut flock = Flock::default();
+        let mut note = |waiting, seconds| {
+            flock.note(seen(waiting, seconds), Duration::from_secs(seconds));
+            (run.meets_drive(&flock, Some(1)), run.meets_drive(&flock, Some(2)))
+        };
+        assert_eq!(note(1, 1), (false, false), "nothing is known yet");
+        assert_eq!(note(1, 2), (true, false));
+        assert_eq!(note(4, 4), (false, false));
+        let lone = || Flock { is_lone: true, ..Flock::default() };
+        assert_eq!(run.place(&lone(), 7, 1, true), [2]);
+        for (group, interrupted) in [(Some(""), &[2][..]), (None, &[]), (None, &[0, 1, 2, 3])] {
+            assert!(!on_four(group, interrupted).meets_drive(&lone(), Some(1)));
+        }
+    }
+
+    #[test]
+    fn the_engine_goes_along_and_comes_back() {
+        let home = allowed_cpus().unwrap();
+        let (first, last) = (home[..1].to_vec(), home[home.len() - 1..].to_vec());
+        let (told, engine) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let builder = std::thread::Builder::new().name(ENGINE.to_owned());
+        let own = last.clone();
+        let thread = builder.spawn(move || {
+            overdrive_sys::affinity::restrict_to(&own).unwrap();
+            told.send(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()).unwrap();
+            ended.recv().unwrap_err();
+        });
+        let engine = engine.recv().unwrap();
+        let mut flock = Flock { place: Some(first.clone()), ..Flock::default() };
+        for (meets_drive, wanted) in [(true, &first), (true, &first), (false, &last), (false, &last)] {
+            flock.put_engine(std::process::id(), meets_drive);
+            assert_eq!(&cpus_of(engine).unwrap(), wanted);
+        }
+        drop(end);
+        thread.unwrap().join().unwrap();
     }
 }
