@@ -139,14 +139,16 @@ int main(void) {\n\
     if (present(all, 48 * MIB) + present(all + (3l << 37), 48 * MIB) > 64 * MIB || !are_there(PAGES)) return 2;\n\
     pid_t child = fork();\n\
     if (!child) {\n\
-        for (long page = 1l << 28; page < (1l << 28) + 16 * MIB; page++) fill(all, page);\n\
+        for (long page = 1l << 28; page < (1l << 28) + 8 * MIB; page++) fill(all, page);\n\
         int status = !are_there(PAGES);\n\
-        for (long page = 1l << 28; page < (1l << 28) + 16 * MIB; page++) status |= 2 * !is_there(all, page);\n\
+        for (long page = 1l << 28; page < (1l << 28) + 8 * MIB; page++) status |= 2 * !is_there(all, page);\n\
         _exit(status);\n\
     }\n\
     int status = 1;\n\
-    for (long page = 0; page < PAGES; page += 2) fill(all, number(page));\n\
+    for (long page = 0; page < PAGES; page += 16) fill(all, number(page));\n\
     if (waitpid(child, &status, 0) != child || status || !are_there(PAGES)) return 3;\n\
+    for (long page = 0; page < PAGES; page += 2) fill(all, number(page));\n\
+    if (!are_there(PAGES)) return 4;\n\
     return munmap(all, bytes);\n\
 }\n";
     passes(NAME, BODY, &[&[]], 48..=80, "so much may not be mapped");
@@ -191,7 +193,7 @@ static int are_right(uint64_t *all, long written) {\n\
 static void fill_some(uint64_t *all, long from, long to) {\n\
     for (long page = from + 1; page < to; page += 4) {\n\
         fill(all, page);\n\
-        if (page % 256 == 1) usleep(500);\n\
+        if (page % 256 == 1) usleep(4000);\n\
     }\n\
 }\n\
 int main(void) {\n\
