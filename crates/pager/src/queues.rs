@@ -17,9 +17,11 @@
 
 use crate::space::BLOCK_PAGES;
 use alike::Alike;
+use heat::Heat;
 use std::fmt;
 
 mod alike;
+mod heat;
 
 /// Lists to a factor of two.
 const FINE: f32 = 8.0;
@@ -93,6 +95,7 @@ pub struct Queues {
     prices: Prices,
     prices_where_alike: Prices,
     alike: Alike,
+    heat: Heat,
     /// Evicted pages until it is concluded whether pages are alike.
     conclude_after: u64,
     resident: u64,
@@ -170,6 +173,7 @@ impl Queues {
             prices: std::array::from_fn(|pages| price(pages as u32, FOR_BLOCK, FOR_RUN)),
             prices_where_alike: std::array::from_fn(|pages| price(pages as u32, ALIKE_BLOCK, ALIKE_RUN)),
             alike: Alike::default(),
+            heat: Heat::new(blocks),
             conclude_after: 0,
             resident: 0,
             young: 0,
@@ -201,6 +205,7 @@ impl Queues {
         enlarge(&mut self.looked, blocks);
         enlarge(&mut self.in_vain, blocks);
         enlarge(&mut self.unchanged, blocks);
+        self.heat.grow(blocks);
         enlarge(&mut self.newer, LISTS as usize + blocks);
         enlarge(&mut self.older, LISTS as usize + blocks);
     }
@@ -312,6 +317,7 @@ impl Queues {
         if !follows {
             self.alike.note_return(away.count_ones(), last.count_ones(), last & bit != 0);
         }
+        self.heat.returned(index, bit, last & bit != 0, self.now, self.away);
         self.away_in[index] &= !bit;
         self.went_last[index] &= !bit;
         self.away -= 1;
@@ -339,12 +345,14 @@ impl Queues {
         self.away += u64::from((went & !self.away_in[index]).count_ones());
         self.away_in[index] |= went;
         self.went_last[index] = went;
+        self.heat.went(index, self.now);
         self.now = self.now.wrapping_add(pages);
         // A rate is half as high after as many evicted pages as fit DRAM.
         self.move_on(u64::from(pages), (fits / FINE as u64).max(1));
         self.conclude_after = self.conclude_after.min(fits / 2).saturating_sub(u64::from(pages));
         if self.conclude_after == 0 {
             self.alike.conclude();
+            self.heat.conclude();
             self.conclude_after = fits / 2;
         }
         if self.place[index] == JUDGED {
@@ -359,6 +367,17 @@ impl Queues {
         self.away -= u64::from((self.away_in[index] & pages).count_ones());
         self.away_in[index] &= !pages;
         self.went_last[index] &= !pages;
+        self.heat.given_up(index, pages);
+    }
+
+    /// The pages of the block, a bit each, that stay when it goes now, as they are hotter than the others.
+    pub fn stay(&mut self, block: u32) -> u64 {
+        let index = block as usize;
+        // Hot pages in hot blocks are among their like.
+        if self.alike.is_so() {
+            return 0;
+        }
+        self.heat.stay(index, !self.away_in[index], u32::from(self.resident_in[index]))
     }
 
     /// Puts a block that could not be evicted behind all others.

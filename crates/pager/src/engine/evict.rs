@@ -63,7 +63,7 @@ pub(super) struct Leaving {
     group: u32,
     /// The first page that was not looked at.
     next: u32,
-    /// Pages that stay as they are in use or take no memory, a bit each.
+    /// Pages that stay as they are in use, hot or take no memory, a bit each.
     keep: u64,
     /// The last piece did not come whole, as an event waits to be read first.
     pub(super) waits: bool,
@@ -252,8 +252,10 @@ impl Engine {
         }
         let group = self.take_group()?;
         self.staging.hold(group);
+        let in_use = self.pages_in_use(block);
+        let hot = if in_use == 0 { self.queues.stay(block) } else { in_use };
         // Zeroes take no memory.
-        let keep = self.pages_in_use(block) | self.table.zeroes_in(block);
+        let keep = hot | self.table.zeroes_in(block);
         let (next, came) = (block * BLOCK_PAGES, Came::default());
         Some(Leaving { block, group, next, keep, waits: false, were_gone: false, came })
     }
