@@ -13,6 +13,8 @@
 //! order of blocks stays what it was: they lie in lists by the logarithm of the priced rate as they were
 //! judged last, plus the time of that. All steps are O(1), spread over many.
 //!
+//! Of a block that goes, pages that are hotter than the others may stay (`heat`).
+//!
 //! Blocks into which pages came just now are not judged yet: a scan is in the middle of them.
 
 use crate::space::BLOCK_PAGES;

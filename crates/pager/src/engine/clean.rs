@@ -140,9 +140,12 @@ impl Engine {
     /// pages: by those beyond what is being written, which goes first, and however much else is held when
     /// nothing is.
     fn has_room_to_clean(&self, reads: usize) -> bool {
-        let may_leave_it = self.has_nowhere_to_write();
-        let beyond = if may_leave_it { u64::from(SEGMENT_SLOTS) } else { 0 };
-        may_leave_it && self.writes_nothing() || self.held() + (reads as u64) < self.limits.total + beyond
+        let will_be_held = self.held() + reads as u64;
+        if self.has_nowhere_to_write() {
+            self.writes_nothing() || will_be_held < self.limits.total + u64::from(SEGMENT_SLOTS)
+        } else {
+            will_be_held < self.limits.total
+        }
     }
 
     /// Pages wait to be written, and no segment has room.

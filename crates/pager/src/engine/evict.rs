@@ -252,10 +252,13 @@ impl Engine {
         }
         let group = self.take_group()?;
         self.staging.hold(group);
-        let in_use = self.pages_in_use(block);
-        let hot = if in_use == 0 { self.queues.stay(block) } else { in_use };
+        let mut keep = self.pages_in_use(block);
+        if keep == 0 {
+            // Not both: of some blocks nothing would go.
+            keep = self.queues.stay(block);
+        }
         // Zeroes take no memory.
-        let keep = hot | self.table.zeroes_in(block);
+        keep |= self.table.zeroes_in(block);
         let (next, came) = (block * BLOCK_PAGES, Came::default());
         Some(Leaving { block, group, next, keep, waits: false, were_gone: false, came })
     }

@@ -14,7 +14,7 @@ const SOON: f32 = 0.4;
 const AGAIN: Margin = Margin { times: 1.06, deviations: 4.0 };
 /// Returns of either kind in a round that tells anything, and rounds on end that have to tell the same:
 /// while memory is filled everything changes, and what does looks like heat.
-const ENOUGH: f64 = 400.0;
+const ENOUGH: u32 = 400;
 const ROUNDS: u32 = 4;
 
 /// The scores of the pages of all blocks, a bit each for one and more, and for two.
@@ -27,8 +27,8 @@ pub(super) struct Heat {
     /// Rounds on end in which those with a score came back soon more often.
     differed: u32,
     /// Returns in this round of pages without a score and with one, and of these the ones that came soon.
-    returns: [f64; 2],
-    soon: [f64; 2],
+    returns: [u32; 2],
+    soon: [u32; 2],
 }
 
 impl Heat {
@@ -54,8 +54,8 @@ impl Heat {
         let soon = went_last && (away_for as f32) < mean as f32 * SOON;
         let (one, two) = (&mut self.one[index], &mut self.two[index]);
         let scored = usize::from(*one & bit != 0);
-        self.returns[scored] += 1.0;
-        self.soon[scored] += f64::from(u8::from(soon));
+        self.returns[scored] += 1;
+        self.soon[scored] += u32::from(soon);
         if soon {
             *two |= *one & bit;
             *one |= bit;
@@ -84,10 +84,10 @@ impl Heat {
 
     /// A round is over: time to conclude.
     pub(super) fn conclude(&mut self) {
-        let all = self.returns[0] + self.returns[1];
-        let by_chance = self.returns[1] * (self.soon[0] + self.soon[1]) / all.max(1.0);
-        if self.returns[0].min(self.returns[1]) >= ENOUGH {
-            let differs = AGAIN.is_exceeded_by(self.soon[1], by_chance);
+        let [returns, soon] = [self.returns, self.soon].map(|counts| counts.map(f64::from));
+        if self.returns.iter().all(|&count| count >= ENOUGH) {
+            let by_chance = returns[1] * (soon[0] + soon[1]) / (returns[0] + returns[1]);
+            let differs = AGAIN.is_exceeded_by(soon[1], by_chance);
             self.differed = if differs { self.differed.saturating_add(1) } else { 0 };
         }
         (self.returns, self.soon) = Default::default();

@@ -99,10 +99,8 @@ struct Flock {
     due: Duration,
     /// What was read from the store for it, by then.
     loads: Option<(Duration, u64)>,
-    /// One thread at a time waits for the store.
-    is_lone: bool,
-    /// The engine's thread while it is where the store's interrupts come in, and where it was before.
-    engine: Option<(u32, Vec<usize>)>,
+    /// Where the engine belongs, while it is where the store's interrupts come in.
+    engine_home: Option<Vec<usize>>,
 }
 
 /// What was seen of a flock.
@@ -134,13 +132,18 @@ impl Run {
                 let (id, flock) = (seen.id, flocks.entry(seen.id).or_default());
                 let now = start.elapsed();
                 if now >= flock.due {
-                    flock.note(seen, now);
+                    let is_lone = flock.is_lone(seen, now);
                     let threads = LazyCell::new(|| self.threads(id));
                     let step = flock.gather.next(now, seen.pages, self.home.len(), || program_of(&threads));
                     flock.due = now + step.rest;
-                    let meets_drive = self.meets_drive(flock, step.width);
-                    flock.place = step.width.map(|width| self.place(flock, id, width, meets_drive));
-                    flock.put_engine(id, meets_drive);
+                    let meets_drive = is_lone && self.may_meet_drive(step.width);
+                    if !meets_drive {
+                        flock.bring_engine_back(id);
+                    }
+                    flock.place = step.width.map(|width| self.place(id, width, meets_drive));
+                    if meets_drive {
+                        flock.take_engine_along(id);
+                    }
                     if flock.is_away() {
                         flock.put(&threads, &self.home);
                     }
@@ -151,7 +154,7 @@ impl Run {
         }
         for (id, mut flock) in flocks {
             flock.place = None;
-            flock.put_engine(id, false);
+            flock.bring_engine_back(id);
             // Threads that are being started now are seen the next time.
             for _ in 0..PASSES_MAX {
                 if flock.is_away() {
@@ -191,11 +194,11 @@ impl Run {
         members.chain(threads_of(std::process::id())).collect()
     }
 
-    /// Whether a program under the pager runs where the drive's interrupts come in, and the engine with it:
-    /// what one thread waits for is then read, put in place and gone on with on one processor, which wakes
-    /// once. Where several wait, that processor has too much to do.
-    fn meets_drive(&self, flock: &Flock, width: Option<usize>) -> bool {
-        self.group.is_none() && width == Some(1) && flock.is_lone && self.tell(&self.interrupted)
+    /// Whether a program under the pager, of which one thread waits, runs where the drive's interrupts come
+    /// in, and the engine with it: what it waits for is then read, put in place and gone on with on one
+    /// processor, which wakes once. Where several wait, that processor has too much to do.
+    fn may_meet_drive(&self, width: Option<usize>) -> bool {
+        self.group.is_none() && width == Some(1) && self.tell(&self.interrupted)
     }
 
     /// Whether these processors are some of those that threads can run on: what is true of all tells nothing.
@@ -207,12 +210,9 @@ impl Run {
     ///
     /// On swap threads wait for the drive themselves: where few processors take its interrupts, they do best
     /// there. The pager's engine keeps to another one, where they find it.
-    fn place(&self, flock: &Flock, id: u32, width: usize, meets_drive: bool) -> Vec<usize> {
-        let first = match &self.group {
-            Some(_) => self.interrupted.clone(),
-            None if meets_drive => self.interrupted.clone(),
-            None => flock.engine.as_ref().map_or_else(|| engine_cpus(id), |(_, home)| home.clone()),
-        };
+    fn place(&self, flock: u32, width: usize, meets_drive: bool) -> Vec<usize> {
+        let at_interrupts = self.group.is_some() || meets_drive;
+        let first = if at_interrupts { self.interrupted.clone() } else { engine_cpus(flock) };
         let mut order = self.home.clone();
         // Runs that start at the same time go different ways.
         order.rotate_left(std::process::id() as usize % self.home.len());
@@ -226,26 +226,31 @@ impl Run {
 }
 
 impl Flock {
-    /// Takes note of what was seen, at this time.
-    fn note(&mut self, seen: Seen, now: Duration) {
-        let Some((then, before)) = self.loads.replace((now, seen.loads)) else { return };
+    /// Whether one thread at a time has waited for the store since the last look, by what is seen now.
+    fn is_lone(&mut self, seen: Seen, now: Duration) -> bool {
+        let Some((then, before)) = self.loads.replace((now, seen.loads)) else { return false };
         let waited = seen.load_time.as_secs_f64() * seen.loads.saturating_sub(before) as f64;
-        self.is_lone = waited < (now - then).as_secs_f64() * LONE;
+        waited < (now - then).as_secs_f64() * LONE
     }
 
-    /// Puts the engine's thread where the program is, or back. One that has ended stays as it is.
-    fn put_engine(&mut self, id: u32, meets_drive: bool) {
-        if let Some((thread, home)) = self.engine.take_if(|_| !meets_drive) {
-            let _ = restrict_thread_to(thread, &home);
-        }
-        if meets_drive
-            && self.engine.is_none()
+    /// Puts the engine's thread where the program is.
+    fn take_engine_along(&mut self, process: u32) {
+        if self.engine_home.is_none()
             && let Some(place) = &self.place
-            && let Some(thread) = engine_of(id).or_else(|| engine_apart(id))
+            && let Some(thread) = engine_thread(process)
             && let Ok(home) = cpus_of(thread)
             && restrict_thread_to(thread, place).is_ok()
         {
-            self.engine = Some((thread, home));
+            self.engine_home = Some(home);
+        }
+    }
+
+    /// Puts it back where it belongs. One that has ended meanwhile is nowhere.
+    fn bring_engine_back(&mut self, process: u32) {
+        if let Some(home) = self.engine_home.take()
+            && let Some(thread) = engine_thread(process)
+        {
+            let _ = restrict_thread_to(thread, &home);
         }
     }
 
@@ -272,9 +277,7 @@ impl Flock {
         match &self.place {
             Some(place) if !self.places.contains(place) => self.places.push(place.clone()),
             // Nobody is left who could hand an old place on.
-            None if moved == 0 => {
-                (self.places, self.apart) = Default::default();
-            }
+            None if moved == 0 => (self.places, self.apart) = Default::default(),
             _ => {}
         }
     }
@@ -328,10 +331,13 @@ pub(super) fn engine_of(pid: u32) -> Option<u32> {
     threads_of(pid).into_iter().find(is_engine)
 }
 
-/// Where that thread runs, or the process apart in its place.
+/// That thread, or the process apart in its place.
+fn engine_thread(pid: u32) -> Option<u32> {
+    engine_of(pid).or_else(|| engine_apart(pid))
+}
+
 fn engine_cpus(pid: u32) -> Vec<usize> {
-    let engine = engine_of(pid).or_else(|| engine_apart(pid));
-    engine.and_then(|thread| cpus_of(thread).ok()).unwrap_or_default()
+    engine_thread(pid).and_then(|thread| cpus_of(thread).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -414,9 +420,7 @@ mod tests {
 
     #[test]
     fn the_best_processors_come_first() {
-        let place = |interrupted: &[usize], width| {
-            on_four(Some(""), interrupted).place(&Flock::default(), 0, width, false)
-        };
+        let place = |interrupted: &[usize], width| on_four(Some(""), interrupted).place(0, width, false);
         assert_eq!(place(&[2], 1), [2]);
         let two = place(&[2], 2);
         assert!(two.len() == 2 && two.contains(&2), "{two:?}");
@@ -437,16 +441,15 @@ mod tests {
         let run = on_four(None, &[2]);
         let mut flock = Flock::default();
         let mut note = |waiting, seconds| {
-            flock.note(seen(waiting, seconds), Duration::from_secs(seconds));
-            (run.meets_drive(&flock, Some(1)), run.meets_drive(&flock, Some(2)))
+            let is_lone = flock.is_lone(seen(waiting, seconds), Duration::from_secs(seconds));
+            [1, 2].map(|width| is_lone && run.may_meet_drive(Some(width)))
         };
-        assert_eq!(note(1, 1), (false, false), "nothing is known yet");
-        assert_eq!(note(1, 2), (true, false));
-        assert_eq!(note(4, 4), (false, false));
-        let lone = || Flock { is_lone: true, ..Flock::default() };
-        assert_eq!(run.place(&lone(), 7, 1, true), [2]);
+        assert_eq!(note(1, 1), [false, false], "nothing is known yet");
+        assert_eq!(note(1, 2), [true, false]);
+        assert_eq!(note(4, 4), [false, false]);
+        assert_eq!(run.place(7, 1, true), [2]);
         for (group, interrupted) in [(Some(""), &[2][..]), (None, &[]), (None, &[0, 1, 2, 3])] {
-            assert!(!on_four(group, interrupted).meets_drive(&lone(), Some(1)));
+            assert!(!on_four(group, interrupted).may_meet_drive(Some(1)));
         }
     }
 
@@ -466,7 +469,8 @@ mod tests {
         let engine = engine.recv().unwrap();
         let mut flock = Flock { place: Some(first.clone()), ..Flock::default() };
         for (meets_drive, wanted) in [(true, &first), (true, &first), (false, &last), (false, &last)] {
-            flock.put_engine(std::process::id(), meets_drive);
+            let put = if meets_drive { Flock::take_engine_along } else { Flock::bring_engine_back };
+            put(&mut flock, std::process::id());
             assert_eq!(&cpus_of(engine).unwrap(), wanted);
         }
         drop(end);
