@@ -114,34 +114,46 @@ impl SwapRun {
             1 => "a process of the program was".to_owned(),
             many => format!("{many} processes of the program were"),
         };
+        let killed = format!("{killed} killed by the kernel for want of memory");
         if !is_on {
+            return Some(format!("{killed}: somebody turned the run's swap area off (swapoff)"));
+        }
+        let size = format_size(store.bytes);
+        if let Some(most) = self.swap_left_free(store.bytes) {
+            let most = format_size(most);
             return Some(format!(
-                "{killed} killed by the kernel for want of memory: somebody turned the run's swap area off (swapoff)"
+                "{killed} while swap was free (at most {most} of {size} in use): wanted more --dram, or \
+                 --backend pager where that is possible"
             ));
         }
         let dram = self.budget_bytes().map_or("the budget".to_owned(), format_size);
-        let (size, folder) = (format_size(store.bytes), store.folder.display());
         let more = format_size(store.bytes * 2).replace(' ', "");
         let full = if self.filled_swap(store.bytes) {
             format!("{dram} of DRAM and {size} of swap were full; ")
         } else {
             String::new()
         };
-        Some(format!(
-            "{killed} killed by the kernel for want of memory: {full}wanted --store {folder}:{more} or more, or more --dram"
-        ))
+        let folder = store.folder.display();
+        Some(format!("{killed}: {full}wanted --store {folder}:{more} or more, or more --dram"))
     }
 
     /// Whether the kernel tells that swap, of so many bytes, was full for this run. Where it does not, others
     /// may have filled it, or more than the budget was in use at once.
     fn filled_swap(&self, swap_bytes: u64) -> bool {
-        // Slots are taken in groups, of which some are left when the kernel gives up.
-        let most = swap_bytes - swap_bytes / 16;
-        let group = &self.group;
+        let (group, most) = (&self.group, nearly_all(swap_bytes));
         let with_swap = group.with_swap_max_bytes.zip(group.limit_bytes);
         group.swap_refusals.is_some_and(|times| times > 0)
             || group.swap_max_bytes.is_some_and(|bytes| bytes >= most)
             || with_swap.is_some_and(|(bytes, limit)| bytes >= limit + most)
+    }
+
+    /// How much of swap, of so many bytes, the run had at most, where the kernel tells that some was always
+    /// free. The kernel kills then too, now and then (docs/memory.md).
+    fn swap_left_free(&self, swap_bytes: u64) -> Option<u64> {
+        let group = &self.group;
+        // What lies in DRAM counts in the second.
+        let most = group.swap_max_bytes.or(group.with_swap_max_bytes)?;
+        (group.swap_refusals.unwrap_or(0) == 0 && most < nearly_all(swap_bytes)).then_some(most)
     }
 
     /// Its figures under their names; what the kernel does not tell is null.
@@ -180,6 +192,11 @@ impl SwapRun {
         let more = of(self)?.saturating_sub(of(before?)?);
         (!time.is_zero()).then(|| more as f64 / time.as_secs_f64())
     }
+}
+
+/// So much of swap is taken when the kernel gives up: it takes slots in groups, of which some are left.
+fn nearly_all(swap_bytes: u64) -> u64 {
+    swap_bytes - swap_bytes / 16
 }
 
 /// The run that was the same at an earlier look.
@@ -342,9 +359,14 @@ mod tests {
         for full in fulls {
             assert!(full.contains("256 MiB of DRAM and 64 MiB of swap were full") && full.contains(&wanted));
         }
-        for other in [told(None, None, None), told(Some(0), Some(9), None), told(None, None, Some(300 << 20))]
-        {
-            assert!(other.contains(&wanted) && !other.contains("full"), "{other}");
+        for unknown in [told(None, None, None), told(None, None, Some(300 << 20))] {
+            assert!(unknown.contains(&wanted) && !unknown.contains("full"), "{unknown}");
+        }
+        for free in [told(Some(0), Some(9 << 20), None), told(None, None, Some(9 << 20))] {
+            assert!(
+                free.contains("while swap was free (at most 9 MiB of 64 MiB in use): wanted more --dram")
+            );
+            assert!(!free.contains("--store"), "{free}");
         }
         let gone = run.want_of_memory(&store, false).unwrap();
         assert!(gone.contains("turned the run's swap area off") && !gone.contains("--store"), "{gone}");
