@@ -4,6 +4,7 @@
 use crate::slots::Slot;
 use crate::space::{BLOCK_PAGES, pages_where};
 use std::ops::Range;
+use twox_hash::XxHash3_64;
 
 /// Where a page's content is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -286,7 +287,7 @@ impl Table {
 /// about once in 10^19 pages, more rarely than drives return wrong data.
 #[must_use]
 pub fn mark_of(page: &[u8], seed: u64) -> u64 {
-    xxhash_rust::xxh3::xxh3_64_with_seed(page, seed)
+    XxHash3_64::oneshot_with_seed(seed, page)
 }
 
 /// Whether a page has content.

@@ -5,6 +5,7 @@
 use crate::platform::PageIo;
 use overdrive_base::fault::{ENODEV, Fault, FaultPlan};
 use overdrive_sys::uffd::PAGE;
+use twox_hash::XxHash3_64;
 
 const EIO: i32 = -5;
 const ENOSPC: i32 = -28;
@@ -82,7 +83,7 @@ impl StoreFaults {
 
     fn is_bad(&self, slot: u64) -> bool {
         self.bad_ppm > 0
-            && xxhash_rust::xxh3::xxh3_64_with_seed(&slot.to_ne_bytes(), self.seed) % MILLION < self.bad_ppm
+            && XxHash3_64::oneshot_with_seed(self.seed, &slot.to_ne_bytes()) % MILLION < self.bad_ppm
     }
 }
 
