@@ -517,3 +517,46 @@ int main(void) {\n\
 }\n";
     passes(NAME, BODY, &[&[]], ANY, "this user may have no mount namespace");
 }
+
+/// As MPI does between processes of one machine: who waits for the page is no thread of the program then.
+#[test]
+fn memory_that_another_process_reads_and_writes_is_brought_back() {
+    const NAME: &str = "extend_odd::memory_that_another_process_reads_and_writes_is_brought_back";
+    const BODY: &str = "\
+#include <errno.h>\n\
+#include <sys/uio.h>\n\
+enum { PARTS = 192 };\n\
+static uint64_t content(long page, int at) { return page % 3 ? word(page, at) : ~word(page, at); }\n\
+static int other(int pid, uint64_t *all) {\n\
+    static uint64_t part[MIB * 512];\n\
+    for (long first = 0; first < PARTS * MIB; first += MIB) {\n\
+        struct iovec here = { part, sizeof part }, its = { all + first * 512, sizeof part };\n\
+        ssize_t got = process_vm_readv(pid, &here, 1, &its, 1, 0);\n\
+        if (got < 0 && (errno == EPERM || errno == ENOSYS)) return 77;\n\
+        if (got != sizeof part) return 2;\n\
+        for (long page = 0; page < MIB; page++)\n\
+            for (int at = 0; at < 512; at++) {\n\
+                if (part[page * 512 + at] != word(first + page, at)) return 3;\n\
+                part[page * 512 + at] = content(first + page, at);\n\
+            }\n\
+        if (process_vm_writev(pid, &here, 1, &its, 1, 0) != sizeof part) return 4;\n\
+    }\n\
+    return 0;\n\
+}\n\
+int main(int count, char **words) {\n\
+    if (count == 3) return other(atoi(words[1]), (uint64_t *)strtoul(words[2], 0, 16));\n\
+    uint64_t *all = map(PARTS * MIB);\n\
+    for (long page = 0; page < PARTS * MIB; page++) fill(all, page);\n\
+    char pid[32], address[32];\n\
+    sprintf(pid, \"%d\", getpid());\n\
+    sprintf(address, \"%lx\", (unsigned long)all);\n\
+    int child = fork(), status = 0;\n\
+    if (child == 0) { execl(words[0], words[0], pid, address, (char *)0); _exit(5); }\n\
+    if (waitpid(child, &status, 0) != child || !WIFEXITED(status)) return 6;\n\
+    if (WEXITSTATUS(status)) return WEXITSTATUS(status);\n\
+    for (long page = 0; page < PARTS * MIB; page++)\n\
+        for (int at = 0; at < 512; at++) if (all[page * 512 + at] != content(page, at)) return 7;\n\
+    return 0;\n\
+}\n";
+    passes(NAME, BODY, &[&[]], 48..=67, "no process may look at its parent's memory here");
+}
