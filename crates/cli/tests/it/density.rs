@@ -1,7 +1,7 @@
 //! `overdrive density` on real Redis servers: figures add up, limits hold, refusals are one line, nothing
 //! is left.
 
-use crate::support::{folder, overdrive, read, run, skip};
+use crate::support::{folder, overdrive, read, run, skip, swap_may_be_on};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -532,6 +532,8 @@ fn a_killed_run_with_swap_leaves_nothing_after_stale() {
         return skip(TEST, &error);
     }
     assert_eq!(code, 0, "{error}");
+    // Until it is tidied up a killed run's swap belongs to no living one.
+    let _swap_may_be_on = swap_may_be_on();
     let arguments = ["--backing", "swap", "--dram", "256MiB", "--swap", &swap];
     let (child, marker) = started(&[&arguments, &TWO[..]].concat(), 3);
     let _ = killed(child, &marker, "redis-server");

@@ -228,6 +228,27 @@ fn a_small_program_costs_the_same_whatever_the_budget() {
     assert!(little > 0 && much < little + 64, "{little} and {much} pages");
 }
 
+/// Faults that come seldom are answered wherever the engine is woken.
+#[test]
+fn the_engine_of_a_quiet_program_may_run_anywhere_unless_told_otherwise() {
+    const NAME: &str = "extend_budget::the_engine_of_a_quiet_program_may_run_anywhere_unless_told_otherwise";
+    const SCRIPT: &str = "\
+where() { for t in /proc/$1/task/*; do grep -q '^overmem$' $t/comm && awk '/^Cpus_allowed:/ { print $2 }' $t/status; done; }
+i=0; while [ $i -lt 60 ] && [ \"$(where $$)\" != \"$1\" ]; do sleep 0.05; i=$((i + 1)); done; where $$";
+    let Some((store, _place, _swap_is_off)) = ready(NAME, "awk") else { return };
+    let all = std::fs::read_to_string("/proc/self/status").unwrap();
+    let all = all.lines().find_map(|line| line.strip_prefix("Cpus_allowed:")).unwrap().trim().to_owned();
+    let with = |more: &[&str]| {
+        let arguments = [&["--quiet", "--backend", "pager", "--dram", "64MiB"], more].concat();
+        let (code, text, error) = extend(&arguments, store.path(), &["sh", "-c", SCRIPT, "sh", &all]);
+        assert_eq!(code, 0, "{error}");
+        text.trim().to_owned()
+    };
+    assert_eq!(with(&[]), all);
+    let has_choice = std::thread::available_parallelism().unwrap().get() > 1;
+    assert_eq!(with(&["--no-gather"]) == all, !has_choice);
+}
+
 /// A program of which nothing is under the pager is looked at 25 times a second and not 200.
 #[test]
 fn a_small_program_is_left_alone() {

@@ -2,7 +2,7 @@
 //! program, or the command, has ended.
 
 use crate::extend::{assert_empty, extend, has, signal, wait_for};
-use crate::support::{folder, overdrive, read, skip};
+use crate::support::{folder, overdrive, read, skip, swap_may_be_on};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -354,6 +354,8 @@ fn a_killed_run_on_swap_is_tidied_up_by_the_next() {
     const NAME: &str = "extend_swap::a_killed_run_on_swap_is_tidied_up_by_the_next";
     let Some(Resting { store, place: _place, mut run, usage }) = resting(NAME) else { return };
     let has_group = || usage.as_ref().is_some_and(|path| path.exists());
+    // Until it is tidied up its swap belongs to no living run.
+    let _swap_may_be_on = swap_may_be_on();
     signal(run.id(), "KILL");
     run.wait().unwrap();
     let has_swap_file = || {

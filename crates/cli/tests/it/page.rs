@@ -1,6 +1,6 @@
 //! Paging: cells on DRAM and on swap under a budget, refusals, and nothing left behind, however a run ends.
 
-use crate::support::{folder, read, run, skip};
+use crate::support::{folder, read, run, skip, swap_may_be_on};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -224,6 +224,8 @@ fn killed_at_any_moment_nothing_is_left() {
     });
     let length = lengths[0].min(lengths[1]).min(Duration::from_secs(4));
     for moment in 0..MOMENTS {
+        // Until it is tidied up a killed run's swap belongs to no living one.
+        let _swap_may_be_on = swap_may_be_on();
         let mut child = start_short(folder.path());
         std::thread::sleep(length * moment / MOMENTS);
         // It may have come to its end already: then nothing is left either.

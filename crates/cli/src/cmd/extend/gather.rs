@@ -1,5 +1,5 @@
 //! Keeps the program's threads to few processors while that serves more pages, and gives all back otherwise:
-//! a thread of this process, for either backend.
+//! a thread of this process, for either backend. The pager's engine is put where it serves them best, too.
 //!
 //! Threads that the program has put elsewhere itself stay there.
 
@@ -30,6 +30,9 @@ const ENGINE: &str = engines::NAME;
 const WORKER: &str = "iou-";
 /// Where no more threads than this wait for the store at a time, in the mean, it is one that does.
 const LONE: f64 = 1.25;
+/// Where fewer pages a second come in, the engine sleeps before each: it runs wherever it is woken then,
+/// mostly where the program waits, and no other processor has to wake first.
+const QUIET_PER_S: f64 = 1000.0;
 
 /// Works until it is dropped; then all threads are given all processors back.
 #[derive(Debug)]
@@ -97,10 +100,24 @@ struct Flock {
     /// Threads that the program has put elsewhere itself.
     apart: HashSet<u32>,
     due: Duration,
-    /// What was read from the store for it, by then.
-    loads: Option<(Duration, u64)>,
-    /// Where the engine belongs, while it is where the store's interrupts come in.
-    engine_home: Option<Vec<usize>>,
+    /// What was seen last, and when.
+    last: Option<(Duration, Seen)>,
+    engine: Option<EngineAway>,
+}
+
+/// The engine, while it is elsewhere than where it belongs.
+#[derive(Debug)]
+struct EngineAway {
+    home: Vec<usize>,
+    place: Vec<usize>,
+}
+
+/// How a flock's pages came in since the last look; nothing is so of what was not seen before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Pace {
+    /// One thread at a time has waited for the store.
+    is_lone: bool,
+    is_quiet: bool,
 }
 
 /// What was seen of a flock.
@@ -132,17 +149,19 @@ impl Run {
                 let (id, flock) = (seen.id, flocks.entry(seen.id).or_default());
                 let now = start.elapsed();
                 if now >= flock.due {
-                    let is_lone = flock.is_lone(seen, now);
+                    let pace = flock.pace(seen, now);
                     let threads = LazyCell::new(|| self.threads(id));
                     let step = flock.gather.next(now, seen.pages, self.home.len(), || program_of(&threads));
                     flock.due = now + step.rest;
-                    let meets_drive = is_lone && self.may_meet_drive(step.width);
-                    if !meets_drive {
+                    let meets_drive = pace.is_lone && self.may_meet_drive(step.width);
+                    let is_free = pace.is_quiet && step.width.is_none() && self.group.is_none();
+                    if !meets_drive && !is_free {
                         flock.bring_engine_back(id);
                     }
                     flock.place = step.width.map(|width| self.place(id, width, meets_drive));
-                    if meets_drive {
-                        flock.take_engine_along(id);
+                    if meets_drive || is_free {
+                        let place = flock.place.as_ref().unwrap_or(&self.home).clone();
+                        flock.put_engine(id, place);
                     }
                     if flock.is_away() {
                         flock.put(&threads, &self.home);
@@ -226,31 +245,33 @@ impl Run {
 }
 
 impl Flock {
-    /// Whether one thread at a time has waited for the store since the last look, by what is seen now.
-    fn is_lone(&mut self, seen: Seen, now: Duration) -> bool {
-        let Some((then, before)) = self.loads.replace((now, seen.loads)) else { return false };
-        let waited = seen.load_time.as_secs_f64() * seen.loads.saturating_sub(before) as f64;
-        waited < (now - then).as_secs_f64() * LONE
+    /// How it went since the last look, by what is seen now.
+    fn pace(&mut self, seen: Seen, now: Duration) -> Pace {
+        let Some((then, before)) = self.last.replace((now, seen)) else { return Pace::default() };
+        let seconds = (now - then).as_secs_f64();
+        let waited = seen.load_time.as_secs_f64() * seen.loads.saturating_sub(before.loads) as f64;
+        let came = seen.pages.saturating_sub(before.pages) as f64;
+        Pace { is_lone: waited < seconds * LONE, is_quiet: came < seconds * QUIET_PER_S }
     }
 
-    /// Puts the engine's thread where the program is.
-    fn take_engine_along(&mut self, process: u32) {
-        if self.engine_home.is_none()
-            && let Some(place) = &self.place
+    /// Lets the engine's thread run on these processors.
+    fn put_engine(&mut self, process: u32, place: Vec<usize>) {
+        if self.engine.as_ref().is_none_or(|away| away.place != place)
             && let Some(thread) = engine_thread(process)
-            && let Ok(home) = cpus_of(thread)
-            && restrict_thread_to(thread, place).is_ok()
+            && let Ok(cpus) = cpus_of(thread)
+            && restrict_thread_to(thread, &place).is_ok()
         {
-            self.engine_home = Some(home);
+            let home = self.engine.take().map_or(cpus, |away| away.home);
+            self.engine = Some(EngineAway { home, place });
         }
     }
 
     /// Puts it back where it belongs. One that has ended meanwhile is nowhere.
     fn bring_engine_back(&mut self, process: u32) {
-        if let Some(home) = self.engine_home.take()
+        if let Some(away) = self.engine.take()
             && let Some(thread) = engine_thread(process)
         {
-            let _ = restrict_thread_to(thread, &home);
+            let _ = restrict_thread_to(thread, &away.home);
         }
     }
 
@@ -441,8 +462,8 @@ mod tests {
         let run = on_four(None, &[2]);
         let mut flock = Flock::default();
         let mut note = |waiting, seconds| {
-            let is_lone = flock.is_lone(seen(waiting, seconds), Duration::from_secs(seconds));
-            [1, 2].map(|width| is_lone && run.may_meet_drive(Some(width)))
+            let pace = flock.pace(seen(waiting, seconds), Duration::from_secs(seconds));
+            [1, 2].map(|width| pace.is_lone && run.may_meet_drive(Some(width)))
         };
         assert_eq!(note(1, 1), [false, false], "nothing is known yet");
         assert_eq!(note(1, 2), [true, false]);
@@ -451,6 +472,17 @@ mod tests {
         for (group, interrupted) in [(Some(""), &[2][..]), (None, &[]), (None, &[0, 1, 2, 3])] {
             assert!(!on_four(group, interrupted).may_meet_drive(Some(1)));
         }
+    }
+
+    #[test]
+    fn it_is_quiet_while_few_pages_come_in() {
+        let mut flock = Flock::default();
+        let mut note = |pages, millis| {
+            let seen = Seen { id: 7, pages, loads: 0, load_time: Duration::ZERO };
+            flock.pace(seen, Duration::from_millis(millis)).is_quiet
+        };
+        assert!(!note(0, 0), "nothing is known yet");
+        assert!(note(0, 200) && note(199, 400) && !note(399, 600) && note(399, 650));
     }
 
     #[test]
@@ -467,11 +499,14 @@ mod tests {
             ended.recv().unwrap_err();
         });
         let engine = engine.recv().unwrap();
-        let mut flock = Flock { place: Some(first.clone()), ..Flock::default() };
-        for (meets_drive, wanted) in [(true, &first), (true, &first), (false, &last), (false, &last)] {
-            let put = if meets_drive { Flock::take_engine_along } else { Flock::bring_engine_back };
-            put(&mut flock, std::process::id());
-            assert_eq!(&cpus_of(engine).unwrap(), wanted);
+        let mut flock = Flock::default();
+        let (along, anywhere) = (Some(&first), Some(&home));
+        for place in [along, along, None, None, anywhere, along, anywhere, None] {
+            match place {
+                Some(place) => flock.put_engine(std::process::id(), place.clone()),
+                None => flock.bring_engine_back(std::process::id()),
+            }
+            assert_eq!(&cpus_of(engine).unwrap(), place.unwrap_or(&last));
         }
         drop(end);
         thread.unwrap().join().unwrap();

@@ -131,7 +131,7 @@ impl Store {
     fn beside_swap(bytes: u64, disks: &[DiskFacts]) -> Self {
         let takers = disks.iter().filter_map(|disk| disk.pcie.as_ref()?.completion_cpus());
         let interrupted_cpus = takers.flat_map(|cpus| cpus.iter().collect::<Vec<_>>()).collect();
-        let areas = swap::areas().unwrap_or_default().into_iter().map(|area| area.path);
+        let areas = || swap::areas().unwrap_or_default().into_iter().map(|area| area.path).collect();
         let shares_disk_with_swap = swap_beside(disks, areas);
         Self { folder: PathBuf::new(), device: None, bytes, shares_disk_with_swap, interrupted_cpus }
     }
@@ -195,15 +195,19 @@ fn disks_of(path: &Path) -> Vec<DiskFacts> {
 }
 
 /// Says so when a swap area lies on one of these disks. One that belongs to a run of ours is left out.
-fn swap_beside(disks: &[DiskFacts], areas: impl Iterator<Item = PathBuf>) -> Option<String> {
+///
+/// `areas` is asked twice: a run takes its area away before it ends, so that of one that ended between the
+/// list and the look at its process is in the second list no more.
+fn swap_beside(disks: &[DiskFacts], areas: impl Fn() -> Vec<PathBuf>) -> Option<String> {
     let is_own = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         Owner::in_name(&name, "overdrive-swap-").is_some_and(|owner| owner.is_alive())
     };
-    let mut areas = areas.filter(|area| !is_own(area));
     let shares =
         |path: &Path| disks_of(path).iter().any(|disk| disks.iter().any(|own| own.name() == disk.name()));
-    let area = areas.find(|area| shares(area))?;
+    let of_others: Vec<_> = areas().into_iter().filter(|area| !is_own(area)).collect();
+    let on = areas();
+    let area = of_others.iter().find(|area| on.contains(area) && shares(area))?;
     Some(format!("swap is on the same disk ({}), and the two would slow each other down", area.display()))
 }
 
@@ -296,6 +300,8 @@ fn maps_of(pid: u32) -> std::io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -320,13 +326,17 @@ mod tests {
             std::fs::write(path, "x").unwrap();
         }
         let disks = disks_of(folder.path());
-        let why = swap_beside(&disks, [ours.clone(), theirs].into_iter());
+        let why = swap_beside(&disks, || vec![ours.clone(), theirs.clone()]);
         // Where no disk can be traced, as on an overlay, nothing can be said.
         assert_eq!(why.is_some(), !disks.is_empty());
         assert!(why.is_none_or(|why| why.contains("swapfile") && why.contains("same disk")));
-        assert_eq!(swap_beside(&disks, [ours, PathBuf::from("/no/such/area")].into_iter()), None);
+        assert_eq!(swap_beside(&disks, || vec![ours.clone(), PathBuf::from("/no/such/area")]), None);
         // What a killed run left and could not be removed slows the store down as any other.
-        assert_eq!(swap_beside(&disks, [left].into_iter()).is_some(), !disks.is_empty());
+        assert_eq!(swap_beside(&disks, || vec![left.clone()]).is_some(), !disks.is_empty());
+        // A run that ended while its area was looked at.
+        let asked = Cell::new(0);
+        let ends = || if asked.replace(asked.get() + 1) == 0 { vec![left.clone()] } else { Vec::new() };
+        assert_eq!((swap_beside(&disks, ends), asked.get()), (None, 2));
     }
 
     #[test]
