@@ -532,7 +532,6 @@ fn a_killed_run_with_swap_leaves_nothing_after_stale() {
         return skip(TEST, &error);
     }
     assert_eq!(code, 0, "{error}");
-    // Until it is tidied up a killed run's swap belongs to no living one.
     let _swap_may_be_on = swap_may_be_on();
     let arguments = ["--backing", "swap", "--dram", "256MiB", "--swap", &swap];
     let (child, marker) = started(&[&arguments, &TWO[..]].concat(), 3);

@@ -354,7 +354,6 @@ fn a_killed_run_on_swap_is_tidied_up_by_the_next() {
     const NAME: &str = "extend_swap::a_killed_run_on_swap_is_tidied_up_by_the_next";
     let Some(Resting { store, place: _place, mut run, usage }) = resting(NAME) else { return };
     let has_group = || usage.as_ref().is_some_and(|path| path.exists());
-    // Until it is tidied up its swap belongs to no living run.
     let _swap_may_be_on = swap_may_be_on();
     signal(run.id(), "KILL");
     run.wait().unwrap();

@@ -224,7 +224,6 @@ fn killed_at_any_moment_nothing_is_left() {
     });
     let length = lengths[0].min(lengths[1]).min(Duration::from_secs(4));
     for moment in 0..MOMENTS {
-        // Until it is tidied up a killed run's swap belongs to no living one.
         let _swap_may_be_on = swap_may_be_on();
         let mut child = start_short(folder.path());
         std::thread::sleep(length * moment / MOMENTS);

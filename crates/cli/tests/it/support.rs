@@ -103,7 +103,8 @@ pub(crate) fn words_of(text: &str) -> String {
 }
 
 /// Tests that turn swap on hold this alone, those that extend memory together: a swap area on the store's disk
-/// is refused to the pager, and all tests use the same disk.
+/// is refused to the pager, and all tests use the same disk. That of a run of ours is not, but as soon as a test
+/// has killed the run, and until it is tidied up, it is nobody's.
 static SWAP: RwLock<()> = RwLock::new(());
 
 /// Until it is dropped no test turns swap on.

@@ -109,7 +109,7 @@ mod tests {
         let start = Instant::now();
         let after = |micros| start + Duration::from_micros(micros);
         let goes_on =
-            |spin: &Spin, now| spin.goes_on(after(now), Idle { since: after(now - 50), reads: false });
+            |spin: &Spin, now| spin.goes_on(after(now), Idle { since: after(now - 50), reads: true });
         let mut spin = Spin::new(Duration::from_micros(60));
         assert!(goes_on(&spin, 50) && !spin.goes_on(after(60), Idle { since: start, reads: false }));
         spin.gave_way(start, after(100));

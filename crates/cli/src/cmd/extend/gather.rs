@@ -153,13 +153,12 @@ impl Run {
                     let threads = LazyCell::new(|| self.threads(id));
                     let step = flock.gather.next(now, seen.pages, self.home.len(), || program_of(&threads));
                     flock.due = now + step.rest;
-                    let meets_drive = pace.is_lone && self.may_meet_drive(step.width);
-                    let is_free = pace.is_quiet && step.width.is_none() && self.group.is_none();
-                    if !meets_drive && !is_free {
+                    let engine_goes_along = self.engine_goes_along(step.width, pace);
+                    if !engine_goes_along {
                         flock.bring_engine_back(id);
                     }
-                    flock.place = step.width.map(|width| self.place(id, width, meets_drive));
-                    if meets_drive || is_free {
+                    flock.place = step.width.map(|width| self.place(id, width, engine_goes_along));
+                    if engine_goes_along {
                         let place = flock.place.as_ref().unwrap_or(&self.home).clone();
                         flock.put_engine(id, place);
                     }
@@ -213,11 +212,18 @@ impl Run {
         members.chain(threads_of(std::process::id())).collect()
     }
 
-    /// Whether a program under the pager, of which one thread waits, runs where the drive's interrupts come
-    /// in, and the engine with it: what it waits for is then read, put in place and gone on with on one
+    /// Whether the pager's engine goes where the program's threads are, and not to a processor of its own.
+    ///
+    /// On all processors: while little is to be done. On one: where one thread waits, both run where the
+    /// drive's interrupts come in. What it waits for is then read, put in place and gone on with on one
     /// processor, which wakes once. Where several wait, that processor has too much to do.
-    fn may_meet_drive(&self, width: Option<usize>) -> bool {
-        self.group.is_none() && width == Some(1) && self.tell(&self.interrupted)
+    fn engine_goes_along(&self, width: Option<usize>, pace: Pace) -> bool {
+        let goes = match width {
+            None => pace.is_quiet,
+            Some(1) => pace.is_lone && self.tell(&self.interrupted),
+            Some(_) => false,
+        };
+        goes && self.group.is_none()
     }
 
     /// Whether these processors are some of those that threads can run on: what is true of all tells nothing.
@@ -229,8 +235,8 @@ impl Run {
     ///
     /// On swap threads wait for the drive themselves: where few processors take its interrupts, they do best
     /// there. The pager's engine keeps to another one, where they find it.
-    fn place(&self, flock: u32, width: usize, meets_drive: bool) -> Vec<usize> {
-        let at_interrupts = self.group.is_some() || meets_drive;
+    fn place(&self, flock: u32, width: usize, engine_goes_along: bool) -> Vec<usize> {
+        let at_interrupts = self.group.is_some() || engine_goes_along;
         let first = if at_interrupts { self.interrupted.clone() } else { engine_cpus(flock) };
         let mut order = self.home.clone();
         // Runs that start at the same time go different ways.
@@ -463,14 +469,15 @@ mod tests {
         let mut flock = Flock::default();
         let mut note = |waiting, seconds| {
             let pace = flock.pace(seen(waiting, seconds), Duration::from_secs(seconds));
-            [1, 2].map(|width| pace.is_lone && run.may_meet_drive(Some(width)))
+            [1, 2].map(|width| run.engine_goes_along(Some(width), pace))
         };
         assert_eq!(note(1, 1), [false, false], "nothing is known yet");
         assert_eq!(note(1, 2), [true, false]);
         assert_eq!(note(4, 4), [false, false]);
         assert_eq!(run.place(7, 1, true), [2]);
         for (group, interrupted) in [(Some(""), &[2][..]), (None, &[]), (None, &[0, 1, 2, 3])] {
-            assert!(!on_four(group, interrupted).may_meet_drive(Some(1)));
+            let lone = Pace { is_lone: true, is_quiet: false };
+            assert!(!on_four(group, interrupted).engine_goes_along(Some(1), lone));
         }
     }
 
@@ -483,6 +490,11 @@ mod tests {
         };
         assert!(!note(0, 0), "nothing is known yet");
         assert!(note(0, 200) && note(199, 400) && !note(399, 600) && note(399, 650));
+        let goes_along = |group, width, is_quiet| {
+            on_four(group, &[2]).engine_goes_along(width, Pace { is_lone: false, is_quiet })
+        };
+        assert!(goes_along(None, None, true) && !goes_along(None, None, false));
+        assert!(!goes_along(None, Some(1), true) && !goes_along(Some(""), None, true));
     }
 
     #[test]

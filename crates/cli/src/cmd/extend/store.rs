@@ -300,9 +300,8 @@ fn maps_of(pid: u32) -> std::io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
+    use std::cell::Cell;
 
     #[test]
     fn a_store_is_a_path_and_perhaps_a_size() {
