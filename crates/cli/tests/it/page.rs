@@ -195,6 +195,7 @@ fn what_a_killed_run_leaves_is_swept() {
     if !can_page(NAME, folder.path()) {
         return;
     }
+    let _swap_may_be_on = swap_may_be_on();
     let mut child = start(folder.path());
     // Group and swap file stand now; another test's run may sweep them before we do.
     wait_until_set_up(child.id());
