@@ -40,6 +40,8 @@ stats! {
     ZeroFills "zero_fills",
     /// Faults served from staging, without I/O.
     Rescues "rescues",
+    /// Pages put in place from staging beside such a fault's.
+    RescuedAround "rescued_around",
     /// Faults that read the store.
     Loads "loads",
     /// Pages read ahead.
@@ -117,8 +119,8 @@ stats! {
     Shared "shared",
 }
 
-/// Marks a file of counters of this layout ("overmem", version 6).
-pub const MAGIC: u64 = u64::from_le_bytes(*b"overmem\x06");
+/// Marks a file of counters of this layout ("overmem", version 7).
+pub const MAGIC: u64 = u64::from_le_bytes(*b"overmem\x07");
 
 /// Behind the counters: what the process is called, as the kernel cuts it, and zeroes to fill, for those who
 /// look when it has ended.

@@ -440,6 +440,27 @@ fn who_is_written_to_among_others_stays_when_they_go() {
 }
 
 #[test]
+fn what_went_just_now_beside_a_page_that_is_wanted_comes_back_with_it() {
+    let name = "what_went_just_now_beside_a_page_that_is_wanted_comes_back_with_it";
+    under_an_engine(name, 256 * MIB, Compress::Off, None, |region, stats| {
+        fill(region);
+        let (mut rng, start) = (Rng::new(8), Instant::now());
+        while stats.get(Stat::RescuedAround) < 300 {
+            let (came, rescues) = (stats.get(Stat::RescuedAround), stats.get(Stat::Rescues));
+            assert!(start.elapsed() < Duration::from_secs(120), "{came} came beside {rescues}");
+            let held = stats.get(Stat::Resident) + stats.get(Stat::Staged);
+            assert!(held <= BUDGET / PAGE, "{held} pages in DRAM");
+            // Pieces of eight pages at random: whoever wants one page of a piece wants the others next.
+            let first = rng.below(PAGES as u64 / 8) as usize * 8;
+            (first..first + 8).rev().for_each(|page| check(region, page, 0));
+        }
+        let (came, rescues) = (stats.get(Stat::RescuedAround), stats.get(Stat::Rescues));
+        assert!(came > rescues, "{came} came beside {rescues} that were waited for");
+        (0..PAGES).for_each(|page| check(region, page, 0));
+    });
+}
+
+#[test]
 fn pages_of_zeroes_cost_nothing() {
     under_an_engine("pages_of_zeroes_cost_nothing", 256 * MIB, Compress::Off, None, |region, stats| {
         for round in 0..2 {

@@ -4,7 +4,7 @@ use super::Engine;
 use super::changes::Followed;
 use super::landing::is_wide;
 use super::walks::Way;
-use crate::space::BLOCK_PAGES;
+use crate::space::{BLOCK_PAGES, bits_of, pages_where};
 use crate::stats::Stat;
 use crate::table::State;
 use overdrive_sys::Errno;
@@ -13,6 +13,8 @@ use std::ops::Range;
 
 /// Pages of zeroes put in place at once, at most.
 const FILL_MAX: u32 = 32;
+/// Pages of one such piece of memory come back from staging together.
+const RESCUED_AROUND: u32 = 8;
 pub(super) static ZEROES: [[u8; PAGE as usize]; FILL_MAX as usize] = [[0; PAGE as usize]; FILL_MAX as usize];
 
 impl Engine {
@@ -28,6 +30,7 @@ impl Engine {
             State::Resident | State::Unpacked => self.fault_on_resident(page, address, write),
             State::Staged => {
                 self.rescue(page, address);
+                self.rescue_around(page);
                 self.follow(page, thread);
             }
             State::Stored => {
@@ -141,6 +144,31 @@ impl Engine {
             self.stats.add(Stat::Rescues, 1);
         }
         self.placed(page, address, outcome.map(drop));
+    }
+
+    /// Who comes back to a page of a block that went just now mostly comes to those beside it, too: they are
+    /// put in place with it, while room is not short.
+    fn rescue_around(&mut self, page: u32) {
+        let first = page / RESCUED_AROUND * RESCUED_AROUND;
+        let around = self.space.next_stretch(first..first + RESCUED_AROUND, RESCUED_AROUND);
+        let Some((address, pages)) = around else { return };
+        let is_staged = |index| self.table.state(pages.start + index) == State::Staged;
+        let staged = pages_where(pages.len() as u32, is_staged);
+        if staged == 0 || self.is_short_with(u64::from(staged.count_ones())) {
+            return;
+        }
+        // Nobody has asked for these: there may be a guard where one was.
+        let Ok(marked) = self.page_map.marked(address, pages.len()) else { return };
+        for index in bits_of(staged & !marked) {
+            let (page, address) = (pages.start + index, address + u64::from(index) * PAGE);
+            let Some(frame) = self.table.place(page) else { continue };
+            if self.userfault.copy(address, self.frames.page(frame), true).is_err() {
+                // They stay where they are, until somebody asks for them.
+                return;
+            }
+            self.stats.add(Stat::RescuedAround, 1);
+            self.now_resident(page);
+        }
     }
 
     /// Draws the conclusion from putting a page in place.
