@@ -7,7 +7,6 @@ use super::strides::Pieces;
 use super::walks::Way;
 use super::{Engine, Purpose};
 use crate::slots::SEGMENT_SLOTS;
-use crate::space::BLOCK_PAGES;
 use crate::table::State;
 use overdrive_sys::uffd::PAGE;
 use std::ops::Range;
@@ -90,7 +89,7 @@ impl Engine {
             let mut pages = next..next + 1;
             if self.table.state(next) == State::Compressed {
                 if !unmarked.contains(&next) {
-                    unmarked = self.unmarked_around(next);
+                    unmarked = self.unmarked_around(next, EXPAND_MAX);
                 }
                 if expanded == EXPAND_MAX || !unmarked.contains(&next) || !self.expand_ahead(next) {
                     return;
@@ -134,11 +133,11 @@ impl Engine {
         }
     }
 
-    /// Pages in a row where a page put in place does away with nothing, this one among them; none if it is
-    /// not.
-    fn unmarked_around(&self, page: u32) -> Range<u32> {
-        let first = page / EXPAND_MAX * EXPAND_MAX;
-        let Some((address, pages)) = self.space.next_stretch(first..first + EXPAND_MAX, BLOCK_PAGES) else {
+    /// Pages in a row where a page put in place does away with nothing, this one among them, of the `most`
+    /// that it lies in; none if it is not.
+    pub(super) fn unmarked_around(&self, page: u32, most: u32) -> Range<u32> {
+        let first = page / most * most;
+        let Some((address, pages)) = self.space.next_stretch(first..first + most, most) else {
             return page..page;
         };
         if !pages.contains(&page) {

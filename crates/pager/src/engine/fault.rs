@@ -4,7 +4,7 @@ use super::Engine;
 use super::changes::Followed;
 use super::landing::is_wide;
 use super::walks::Way;
-use crate::space::{BLOCK_PAGES, bits_of, pages_where};
+use crate::space::BLOCK_PAGES;
 use crate::stats::Stat;
 use crate::table::State;
 use overdrive_sys::Errno;
@@ -149,26 +149,30 @@ impl Engine {
     /// Who comes back to a page of a block that went just now mostly comes to those beside it, too: they are
     /// put in place with it, while room is not short.
     fn rescue_around(&mut self, page: u32) {
+        let is_staged = |engine: &Self, page| engine.table.state(page) == State::Staged;
         let first = page / RESCUED_AROUND * RESCUED_AROUND;
-        let around = self.space.next_stretch(first..first + RESCUED_AROUND, RESCUED_AROUND);
-        let Some((address, pages)) = around else { return };
-        let is_staged = |index| self.table.state(pages.start + index) == State::Staged;
-        let staged = pages_where(pages.len() as u32, is_staged);
-        if staged == 0 || self.is_short_with(u64::from(staged.count_ones())) {
+        let staged = (first..first + RESCUED_AROUND).filter(|&other| is_staged(self, other)).count();
+        if staged == 0 || self.is_short_with(staged as u64) {
             return;
         }
-        // Nobody has asked for these: there may be a guard where one was.
-        let Ok(marked) = self.page_map.marked(address, pages.len()) else { return };
-        for index in bits_of(staged & !marked) {
-            let (page, address) = (pages.start + index, address + u64::from(index) * PAGE);
-            let Some(frame) = self.table.place(page) else { continue };
-            if self.userfault.copy(address, self.frames.page(frame), true).is_err() {
-                // They stay where they are, until somebody asks for them.
+        for other in self.unmarked_around(page, RESCUED_AROUND) {
+            if is_staged(self, other) && !self.rescue_ahead(other) {
                 return;
             }
+        }
+    }
+
+    /// Puts a page in place from its frame before somebody wants it. False when it cannot be put there now.
+    fn rescue_ahead(&mut self, page: u32) -> bool {
+        let (Some(frame), Some(address)) = (self.table.place(page), self.space.address(page)) else {
+            return false;
+        };
+        let arrived = self.userfault.copy(address, self.frames.page(frame), true).is_ok();
+        if arrived {
             self.stats.add(Stat::RescuedAround, 1);
             self.now_resident(page);
         }
+        arrived
     }
 
     /// Draws the conclusion from putting a page in place.
