@@ -48,6 +48,7 @@ impl Engine {
                 if first {
                     load.wanted = true;
                     load.started = Instant::now();
+                    self.helping.lending.note_own(1);
                 }
                 if landed && self.has_room_for(pages, purpose) {
                     self.install_landed(slot);
