@@ -15,15 +15,18 @@
 //!
 //! Of a block that goes, pages that are hotter than the others may stay (`heat`).
 //!
-//! Blocks into which pages came just now are not judged yet: a scan is in the middle of them.
+//! Blocks into which pages came just now are not judged yet: a scan is in the middle of them. Where memory is
+//! gone through in rounds and does not fit, they go first once they were passed (`rounds`).
 
 use crate::space::BLOCK_PAGES;
 use alike::Alike;
 use heat::Heat;
+use rounds::Rounds;
 use std::fmt;
 
 mod alike;
 mod heat;
+mod rounds;
 
 /// Lists to a factor of two.
 const FINE: f32 = 8.0;
@@ -98,6 +101,7 @@ pub struct Queues {
     prices_where_alike: Prices,
     alike: Alike,
     heat: Heat,
+    rounds: Rounds,
     /// Evicted pages until it is concluded whether pages are alike.
     conclude_after: u64,
     resident: u64,
@@ -176,6 +180,7 @@ impl Queues {
             prices_where_alike: std::array::from_fn(|pages| price(pages as u32, ALIKE_BLOCK, ALIKE_RUN)),
             alike: Alike::default(),
             heat: Heat::new(blocks),
+            rounds: Rounds::new(blocks),
             conclude_after: 0,
             resident: 0,
             young: 0,
@@ -208,6 +213,7 @@ impl Queues {
         enlarge(&mut self.in_vain, blocks);
         enlarge(&mut self.unchanged, blocks);
         self.heat.grow(blocks);
+        self.rounds.grow(blocks);
         enlarge(&mut self.newer, LISTS as usize + blocks);
         enlarge(&mut self.older, LISTS as usize + blocks);
     }
@@ -261,6 +267,9 @@ impl Queues {
         while self.young * YOUNG_SHARE > self.resident
             && let Some(block) = self.oldest(YOUNG)
         {
+            if self.rounds.let_go(block) {
+                return Some(block);
+            }
             self.judge(block);
         }
         self.lowest = self.lowest.max(self.step - BELOW);
@@ -313,11 +322,18 @@ impl Queues {
         let number = (page % BLOCK_PAGES) as u8 + 1;
         let follows = std::mem::replace(&mut self.latest[index], number) + 1 == number;
         if away & bit == 0 {
+            if self.resident_in[index] == 0 {
+                self.rounds.begins(index, self.now);
+            }
             return;
         }
         // A scan brings them all, whichever they are.
         if !follows {
             self.alike.note_return(away.count_ones(), last.count_ones(), last & bit != 0);
+        }
+        if self.returned_lately[index] == 0 {
+            let fit = self.resident / u64::from(BLOCK_PAGES);
+            self.rounds.returned(index, self.heat.went_at(index), self.now, fit);
         }
         self.heat.returned(index, bit, last & bit != 0, self.now, self.away);
         self.away_in[index] &= !bit;
@@ -355,6 +371,7 @@ impl Queues {
         if self.conclude_after == 0 {
             self.alike.conclude();
             self.heat.conclude();
+            self.rounds.conclude(fits);
             self.conclude_after = fits / 2;
         }
         if self.place[index] == JUDGED {

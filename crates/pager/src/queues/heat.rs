@@ -47,6 +47,11 @@ impl Heat {
         self.went[index] = now;
     }
 
+    /// When a block went last.
+    pub(super) fn went_at(&self, index: usize) -> u32 {
+        self.went[index]
+    }
+
     /// A page, as a bit of its block, comes back. `went_last`: it went when the block did the last time.
     /// `mean`: for how long pages are away, in evicted pages.
     pub(super) fn returned(&mut self, index: usize, bit: u64, went_last: bool, now: u32, mean: u64) {

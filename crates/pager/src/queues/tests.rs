@@ -268,6 +268,102 @@ fn a_scan_says_nothing_of_who_is_alike() {
     assert!(!queues.alike.is_so());
 }
 
+/// So many blocks fit where whole blocks are accessed.
+const FIT: u64 = 256;
+
+/// Accesses to whole blocks, and how many of them were away.
+struct Accesses(Queues);
+
+impl Accesses {
+    fn new() -> Self {
+        Self(Queues::new(10 * FIT as u32))
+    }
+
+    fn access(&mut self, block: u64) -> u64 {
+        let (queues, block) = (&mut self.0, block as u32);
+        if queues.resident_in(block) > 0 {
+            return 0;
+        }
+        arrive(queues, block, BLOCK_PAGES);
+        let fits = FIT * u64::from(BLOCK_PAGES);
+        while queues.resident() > fits {
+            let victim = queues.victim().unwrap();
+            queues.gone(victim, BLOCK_PAGES);
+            queues.evicted(victim, u64::MAX, 0, fits);
+        }
+        1
+    }
+
+    fn access_all(&mut self, blocks: impl IntoIterator<Item = u64>) -> u64 {
+        blocks.into_iter().map(|block| self.access(block)).sum()
+    }
+
+    /// How many were away in each of so many rounds.
+    fn rounds(&mut self, count: usize, blocks: std::ops::Range<u64>) -> Vec<u64> {
+        (0..count).map(|_| self.access_all(blocks.clone())).collect()
+    }
+}
+
+#[test]
+fn of_what_is_gone_through_in_rounds_most_that_fits_stays() {
+    for blocks in [FIT * 5 / 4, FIT * 2, FIT * 4] {
+        let mut accesses = Accesses::new();
+        let away = accesses.rounds(30, 0..blocks);
+        assert!(away[1] >= blocks * 3 / 4, "{away:?}");
+        let late: u64 = away[20..].iter().sum();
+        let missing = blocks - FIT;
+        assert!(late <= 10 * (missing + missing / 4 + FIT / 8), "{away:?} of {blocks}");
+    }
+}
+
+#[test]
+fn what_is_in_use_between_rounds_stays() {
+    let (mut accesses, mut rng) = (Accesses::new(), overdrive_base::rng::Rng::new(5));
+    let (mut hot, mut all) = (0, 0);
+    for number in 0..FIT * 60 {
+        let is_late = number > FIT * 40;
+        accesses.access(FIT / 4 + number % (2 * FIT));
+        let away = accesses.access(rng.below(FIT / 4));
+        hot += if is_late { away } else { 0 };
+        all += u64::from(is_late);
+    }
+    assert!(accesses.0.rounds.are_made());
+    assert!(hot * 20 < all, "{hot} of {all}");
+}
+
+#[test]
+fn what_stayed_of_rounds_goes_when_these_are_over() {
+    let (mut accesses, mut rng) = (Accesses::new(), overdrive_base::rng::Rng::new(6));
+    accesses.rounds(20, 0..2 * FIT);
+    assert!(accesses.0.rounds.are_made());
+    let away = accesses.rounds(30, 3 * FIT..5 * FIT);
+    assert!(away[25..].iter().all(|&away| away < FIT * 5 / 4), "other rounds: {away:?}");
+    accesses.access_all((0..FIT * 40).map(|_| 6 * FIT + rng.below(FIT * 7 / 8)));
+    let away = accesses.access_all((0..FIT * 4).map(|_| 6 * FIT + rng.below(FIT * 7 / 8)));
+    assert!(away < FIT / 16, "{away} of what fits");
+}
+
+#[test]
+fn neither_chance_nor_going_to_and_fro_is_taken_for_rounds() {
+    let mut rng = overdrive_base::rng::Rng::new(8);
+    let mut never = |what: &str, next: &mut dyn FnMut(&mut overdrive_base::rng::Rng, u64) -> u64| {
+        let (mut accesses, mut taken) = (Accesses::new(), 0);
+        for number in 0..FIT * 100 {
+            accesses.access(next(&mut rng, number));
+            taken += u64::from(accesses.0.rounds.are_made());
+        }
+        // As long as nothing is known yet, what is missing at both ends may look like it, once.
+        assert!(taken < FIT * 2, "{what}: at {taken} accesses");
+    };
+    for blocks in [FIT * 5 / 4, FIT * 2, FIT * 5] {
+        never("at random", &mut |rng, _| rng.below(blocks));
+        never("the lower the more often", &mut |rng, _| rng.below(blocks).min(rng.below(blocks)));
+        let there_and_back =
+            |number: u64| (number % (2 * blocks)).min(2 * blocks - 1 - number % (2 * blocks));
+        never("to and fro", &mut |_, number| there_and_back(number));
+    }
+}
+
 #[test]
 fn a_block_that_stays_does_not_block_the_others() {
     let mut queues = Queues::new(5);
