@@ -81,10 +81,10 @@ struct Walk {
 }
 
 impl Walk {
-    /// Which way it goes if its next fault is at `page`.
-    fn goes_on(&self, page: u32) -> Option<Way> {
-        let goes_up = |from: u32| (from..=from.saturating_add(1)).contains(&page);
-        let goes_down = |from: u32| (from.saturating_sub(1)..=from).contains(&page);
+    /// Which way it goes if its next fault is at `page`, with so many pages left out at most.
+    fn goes_on(&self, page: u32, left_out: u32) -> Option<Way> {
+        let goes_up = |from: u32| (from..=from.saturating_add(left_out)).contains(&page);
+        let goes_down = |from: u32| (from.saturating_sub(left_out)..=from).contains(&page);
         match self.way {
             Some(Way::Up) => goes_up(self.next).then_some(Way::Up),
             Some(Way::Down) => goes_down(self.next).then_some(Way::Down),
@@ -114,10 +114,16 @@ impl Set {
         (0..WALKS).min_by_key(worth).unwrap_or(0)
     }
 
-    /// The walk that a thread's fault at `page` goes on with, and which way.
-    fn find(&self, thread: u32, page: u32) -> Option<(usize, Way)> {
-        let goes_on = |walk: &Walk| walk.goes_on(page).filter(|_| walk.thread == thread && walk.at != 0);
-        self.walks.iter().enumerate().find_map(|(index, walk)| Some((index, goes_on(walk)?)))
+    /// The walk that a thread's fault at `page` goes on with, and its way. One page may be there already. Of
+    /// the walk it has just gone on with others may have taken any that were read ahead, where most are used:
+    /// threads that share what they go through.
+    fn find(&self, thread: u32, page: u32, patient: bool) -> Option<(usize, Way)> {
+        let its = || self.walks.iter().enumerate().filter(|(_, walk)| walk.thread == thread && walk.at != 0);
+        let nearest = its().find_map(|(index, walk)| Some((index, walk.goes_on(page, 1)?)));
+        let is_on_it =
+            |walk: &Walk| walk.faults >= SURE && walk.at.wrapping_add(1) == self.faults && !patient;
+        let mut on_it = its().filter(|(_, walk)| is_on_it(walk));
+        nearest.or_else(|| on_it.find_map(|(index, walk)| Some((index, walk.goes_on(page, walk.window)?))))
     }
 }
 
@@ -150,7 +156,7 @@ impl Walks {
         let number = thread as usize % THREADS;
         let set = &mut self.sets[number];
         set.faults = set.faults.wrapping_add(1).max(1);
-        let Some((index, way)) = set.find(thread, page) else {
+        let Some((index, way)) = set.find(thread, page, patient) else {
             set.walks[set.place()] = Walk { thread, last: page, at: set.faults, ..Walk::default() };
             return None;
         };
@@ -268,6 +274,35 @@ mod tests {
         let mut walks = Walks::none();
         let told: Vec<_> = (0..10).map(|page| walks.note(7, page, true).is_some()).collect();
         assert_eq!(told.iter().position(|&told| told), Some(LONG_PROOF as usize));
+    }
+
+    #[test]
+    fn what_another_thread_has_gone_through_may_be_left_out() {
+        let mut walks = Walks::none();
+        assert_eq!(told(&mut walks, 100..106).last(), Some(&Some((Way::Up, 256))));
+        assert_eq!(
+            told(&mut walks, [106 + 200, 307, 307 + 300]),
+            [Some((Way::Up, 256)), Some((Way::Up, 256)), None]
+        );
+        let mut walks = Walks::none();
+        assert_eq!(told(&mut walks, [100, 101, 150]).last(), Some(&None), "no doubt is wanted");
+        assert_eq!((0..12).filter_map(|page| walks.note(7, 500 + page, true)).count(), 4, "rarely used");
+        assert_eq!(walks.note(7, 600, true), None);
+        let elsewhere = told(&mut Walks::none(), (100..106).chain([9000, 150]));
+        assert_eq!(elsewhere.last(), Some(&None), "it was elsewhere meanwhile");
+        let down = told(&mut Walks::none(), (0..6).map(|page| 1000 - page).chain([900]));
+        assert_eq!(down.last(), Some(&Some((Way::Down, 256))));
+    }
+
+    #[test]
+    fn a_walk_in_reach_of_another_stays_its_own() {
+        let mut walks = Walks::none();
+        let mut places = Vec::new();
+        for page in 0..20 {
+            let mut of = |from: u32| walks.note(7, from + page, false).map(|ahead| ahead.place);
+            places.push([of(1000), of(1100), of(1200)]);
+        }
+        assert!(places[8..].windows(2).all(|two| two[0] == two[1] && !two[0].contains(&None)), "{places:?}");
     }
 
     #[test]
