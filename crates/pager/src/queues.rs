@@ -88,6 +88,8 @@ pub struct Queues {
     away_lately: Vec<f32>,
     /// Up to when that is counted.
     counted: Vec<u32>,
+    /// When it was evicted last.
+    went: Vec<u32>,
     /// When it was looked for writes last.
     looked: Vec<u32>,
     /// For how long pages were looked at in vain since the block came; below 0 when one was written to.
@@ -171,6 +173,7 @@ impl Queues {
             returned_lately: vec![0; blocks],
             away_lately: vec![0.0; blocks],
             counted: vec![0; blocks],
+            went: vec![0; blocks],
             looked: vec![0; blocks],
             in_vain: vec![0.0; blocks],
             unchanged: vec![0.0; blocks],
@@ -209,6 +212,7 @@ impl Queues {
         enlarge(&mut self.returned_lately, blocks);
         enlarge(&mut self.away_lately, blocks);
         enlarge(&mut self.counted, blocks);
+        enlarge(&mut self.went, blocks);
         enlarge(&mut self.looked, blocks);
         enlarge(&mut self.in_vain, blocks);
         enlarge(&mut self.unchanged, blocks);
@@ -331,11 +335,12 @@ impl Queues {
         if !follows {
             self.alike.note_return(away.count_ones(), last.count_ones(), last & bit != 0);
         }
+        let away_for = self.now.wrapping_sub(self.went[index]);
         if self.returned_lately[index] == 0 {
             let fit = self.resident / u64::from(BLOCK_PAGES);
-            self.rounds.returned(index, self.heat.went_at(index), self.now, fit);
+            self.rounds.returned(index, away_for, self.now, fit);
         }
-        self.heat.returned(index, bit, last & bit != 0, self.now, self.away);
+        self.heat.returned(index, bit, last & bit != 0, away_for, self.away);
         self.away_in[index] &= !bit;
         self.went_last[index] &= !bit;
         self.away -= 1;
@@ -363,7 +368,7 @@ impl Queues {
         self.away += u64::from((went & !self.away_in[index]).count_ones());
         self.away_in[index] |= went;
         self.went_last[index] = went;
-        self.heat.went(index, self.now);
+        self.went[index] = self.now;
         self.now = self.now.wrapping_add(pages);
         // A rate is half as high after as many evicted pages as fit DRAM.
         self.move_on(u64::from(pages), (fits / FINE as u64).max(1));

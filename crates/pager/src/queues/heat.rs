@@ -22,8 +22,6 @@ const ROUNDS: u32 = 4;
 pub(super) struct Heat {
     one: Vec<u64>,
     two: Vec<u64>,
-    /// When each block went last, in evicted pages.
-    went: Vec<u32>,
     /// Rounds on end in which those with a score came back soon more often.
     differed: u32,
     /// Returns in this round of pages without a score and with one, and of these the ones that came soon.
@@ -33,29 +31,17 @@ pub(super) struct Heat {
 
 impl Heat {
     pub(super) fn new(blocks: usize) -> Self {
-        Self { one: vec![0; blocks], two: vec![0; blocks], went: vec![0; blocks], ..Self::default() }
+        Self { one: vec![0; blocks], two: vec![0; blocks], ..Self::default() }
     }
 
     pub(super) fn grow(&mut self, blocks: usize) {
         enlarge(&mut self.one, blocks);
         enlarge(&mut self.two, blocks);
-        enlarge(&mut self.went, blocks);
     }
 
-    /// A block goes now.
-    pub(super) fn went(&mut self, index: usize, now: u32) {
-        self.went[index] = now;
-    }
-
-    /// When a block went last.
-    pub(super) fn went_at(&self, index: usize) -> u32 {
-        self.went[index]
-    }
-
-    /// A page, as a bit of its block, comes back. `went_last`: it went when the block did the last time.
-    /// `mean`: for how long pages are away, in evicted pages.
-    pub(super) fn returned(&mut self, index: usize, bit: u64, went_last: bool, now: u32, mean: u64) {
-        let away_for = now.wrapping_sub(self.went[index]);
+    /// A page, as a bit of its block, comes back after so many evicted pages. `went_last`: it went when the
+    /// block did the last time. `mean`: after how many pages come back.
+    pub(super) fn returned(&mut self, index: usize, bit: u64, went_last: bool, away_for: u32, mean: u64) {
         let soon = went_last && (away_for as f32) < mean as f32 * SOON;
         let (one, two) = (&mut self.one[index], &mut self.two[index]);
         let scored = usize::from(*one & bit != 0);
@@ -106,7 +92,6 @@ mod tests {
     /// A round of returns of 64 pages, of which so many, the hot ones, come soon each time.
     fn round(heat: &mut Heat, hot: u32, soon_of_others: impl Fn(u32) -> bool) {
         for time in 0..40 {
-            heat.went(0, 0);
             for page in 0..64 {
                 let away_for = if page < hot || soon_of_others(page + time) { 100 } else { 900 };
                 heat.returned(0, 1 << page, true, away_for, 1000);
@@ -137,7 +122,6 @@ mod tests {
         let (mut heat, mut rng) = (Heat::new(1), overdrive_base::rng::Rng::new(1));
         for _ in 0..50 {
             for _ in 0..100 {
-                heat.went(0, 0);
                 for page in 0..64 {
                     let away_for = if rng.below(5) < 2 { 100 } else { 900 };
                     heat.returned(0, 1 << page, true, away_for, 1000);
@@ -152,7 +136,6 @@ mod tests {
     fn little_tells_nothing() {
         let mut heat = Heat::new(1);
         for _ in 0..100 {
-            heat.went(0, 0);
             (0..8).for_each(|page| heat.returned(0, 1 << page, page < 4, 0, 1000));
             heat.conclude();
         }

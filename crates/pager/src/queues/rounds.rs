@@ -92,9 +92,9 @@ impl Rounds {
         (self.came[index], self.came_with[index]) = (now, false);
     }
 
-    /// The first page comes back of a block that went at this time, where so many blocks fit.
-    pub(super) fn returned(&mut self, index: usize, went: u32, now: u32, fit: u64) {
-        let away_for = now.wrapping_sub(went) as f32;
+    /// The first page comes back of a block that was away for so long, where so many blocks fit.
+    pub(super) fn returned(&mut self, index: usize, away_for: u32, now: u32, fit: u64) {
+        let away_for = away_for as f32;
         let between = now.wrapping_sub(std::mem::replace(&mut self.came[index], now)) as f32;
         let far = (between - self.between.value).abs().min((away_for - self.away.value).abs());
         let is_same = far < self.away.value * SAME;
