@@ -222,7 +222,7 @@ impl Engine {
         {
             given.pages |= pages;
             given.until = until;
-            given.look = given.look.min(now + FIRST_LOOK);
+            (given.look, given.wait) = (given.look.min(now + FIRST_LOOK), FIRST_LOOK);
             given.taken = false;
         }
     }
@@ -369,8 +369,13 @@ pub(super) fn moved_along(part: &Range<u64>, from: &Range<u64>, to: &Range<u64>)
 #[cfg(test)]
 impl GivingUp {
     /// What is to be done about it, and when.
-    pub(super) fn due(&self, until: impl Fn(Instant) -> Duration) -> (u32, u64, Duration, Duration, bool) {
-        (self.block, self.pages, until(self.look), until(self.until), self.taken)
+    pub(super) fn due(&self, until: impl Fn(Instant) -> Duration) -> (u32, u64, [Duration; 3], bool) {
+        (self.block, self.pages, [until(self.look), self.wait, until(self.until)], self.taken)
+    }
+
+    /// From the last look to the next.
+    pub(super) fn wait(&self) -> Duration {
+        self.wait
     }
 }
 

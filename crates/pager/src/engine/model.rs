@@ -604,6 +604,22 @@ fn the_more_is_read_at_a_time_the_more_threads_are_served_between_two_looks() {
 }
 
 #[test]
+fn memory_may_be_given_up_and_be_in_use_again_any_number_of_times() {
+    let mut world = World::new(Scope { free: true, ..PLAIN });
+    let later = || kernel(|kernel| kernel.time += Duration::from_millis(25));
+    for time in 0..200 {
+        [Step::Touch(0, 0, BASE, Some(1)), Step::Turn].iter().for_each(|step| world.take(step));
+        [Step::GoOn(0, 0), Step::Free(0, 0, BASE), Step::Turn].iter().for_each(|step| world.take(step));
+        later();
+        world.take(&Step::Turn);
+        let given_up = world.engine.giving_up.in_turn.front().expect("it is there until it is gone");
+        assert!(given_up.wait() <= Duration::from_millis(20), "time {time}: it is looked at soon after");
+        world.take(&Step::GoOn(0, 0));
+    }
+    world.settle();
+}
+
+#[test]
 fn room_for_reads_of_several_pages_is_kept_while_one_is_under_way() {
     let scope = Scope { pages: 4, in_a_row: true, ..PLAIN };
     let mut world = World::new(scope);
