@@ -8,7 +8,7 @@ use crate::stats::Stat;
 use crate::table::State;
 use overdrive_sys::Errno;
 use overdrive_sys::uffd::PAGE;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -213,34 +213,19 @@ impl Engine {
         if pages == 0 {
             return;
         }
-        let until = now + GIVING_UP;
-        if self.giving_up.blocks.insert(block) {
-            let (look, wait) = (now + FIRST_LOOK, FIRST_LOOK);
-            let given = GivingUp { block, pages, look, wait, until, taken: false };
-            self.giving_up.in_turn.push_back(given);
-        } else if let Some(given) = self.giving_up.in_turn.iter_mut().rev().find(|given| given.block == block)
-        {
-            given.pages |= pages;
-            given.until = until;
-            (given.look, given.wait) = (given.look.min(now + FIRST_LOOK), FIRST_LOOK);
-            given.taken = false;
-        }
+        self.giving_up.blocks.entry(block).or_insert(GivingUp::new(now)).note(pages, now);
     }
 
     /// A page that was believed to be in place is not: if it was being given up, that is done.
     pub(super) fn seen_gone(&mut self, page: u32) {
-        let block = page / BLOCK_PAGES;
-        if !self.is_being_given_up(block) {
-            return;
-        }
-        if let Some(given) = self.giving_up.in_turn.iter_mut().find(|given| given.block == block) {
+        if let Some(given) = self.giving_up.blocks.get_mut(&(page / BLOCK_PAGES)) {
             given.pages &= !(1 << (page % BLOCK_PAGES));
         }
     }
 
     /// Whether a thread may be about to give up pages of this block.
     pub(super) fn is_being_given_up(&self, block: u32) -> bool {
-        self.giving_up.blocks.contains(&block)
+        self.giving_up.blocks.contains_key(&block)
     }
 
     /// Looks what is left of blocks of which pages were given up.
@@ -249,43 +234,49 @@ impl Engine {
     /// That cannot be found out.
     pub(super) fn look_at_given_up(&mut self) -> Result<(), Errno> {
         let is_soon = self.giving_up.seen.is_some_and(|seen| seen.elapsed() < TICK);
-        if self.giving_up.in_turn.is_empty() || is_soon {
+        if self.giving_up.blocks.is_empty() || is_soon {
             return Ok(());
         }
         let now = Instant::now();
         self.giving_up.seen = Some(now);
         let has_room = self.held() + self.kept_free() <= self.limits.total;
         let mut may_be_taken = if has_room { 0 } else { TAKEN_AT_ONCE };
-        for _ in 0..self.giving_up.in_turn.len() {
-            let Some(mut given) = self.giving_up.in_turn.pop_front() else { break };
-            if now >= given.look {
-                for (address, pages) in self.space.stretches(given.block) {
-                    let present = self.page_map.present(address, pages.len())?;
-                    if !self.is_all_told() {
-                        continue;
-                    }
-                    let gone = pages.enumerate().filter(|(index, _)| present >> index & 1 == 0);
-                    let gone = gone.fold(0, |gone, (_, page)| gone | 1 << (page % BLOCK_PAGES));
-                    given.pages &= !gone;
-                    let first = given.block * BLOCK_PAGES;
-                    let is_believed = |bit| self.table.state(first + bit).is_in_place();
-                    let believed = pages_where(BLOCK_PAGES, is_believed);
-                    self.forget_some(given.block, gone & believed);
-                }
+        let mut blocks = std::mem::take(&mut self.giving_up.blocks);
+        let mut outcome = Ok(());
+        blocks.retain(|&block, given| {
+            if outcome.is_ok() && now >= given.look {
+                outcome = self.see_what_is_gone(block, given);
                 given.wait *= 2;
                 given.look = now + given.wait;
                 if may_be_taken > 0 && given.pages != 0 && !given.taken {
                     may_be_taken -= 1;
                     given.taken = true;
                     given.look = now;
-                    self.take_given_up(given.block, given.pages);
+                    self.take_given_up(block, given.pages);
                 }
             }
-            if now < given.until && given.pages != 0 {
-                self.giving_up.in_turn.push_back(given);
-            } else {
-                self.giving_up.blocks.remove(&given.block);
+            now < given.until && given.pages != 0
+        });
+        self.giving_up.blocks = blocks;
+        outcome
+    }
+
+    /// What of a block is gone leaves the books.
+    ///
+    /// # Errors
+    /// It cannot be seen.
+    fn see_what_is_gone(&mut self, block: u32, given: &mut GivingUp) -> Result<(), Errno> {
+        for (address, pages) in self.space.stretches(block) {
+            let present = self.page_map.present(address, pages.len())?;
+            if !self.is_all_told() {
+                continue;
             }
+            let gone = pages.enumerate().filter(|(index, _)| present >> index & 1 == 0);
+            let gone = gone.fold(0, |gone, (_, page)| gone | 1 << (page % BLOCK_PAGES));
+            given.pages &= !gone;
+            let first = block * BLOCK_PAGES;
+            let believed = pages_where(BLOCK_PAGES, |bit| self.table.state(first + bit).is_in_place());
+            self.forget_some(block, gone & believed);
         }
         Ok(())
     }
@@ -366,34 +357,19 @@ pub(super) fn moved_along(part: &Range<u64>, from: &Range<u64>, to: &Range<u64>)
     to.start + (part.start - from.start)..to.start + (part.end - from.start)
 }
 
-#[cfg(test)]
-impl GivingUp {
-    /// What is to be done about it, and when.
-    pub(super) fn due(&self, until: impl Fn(Instant) -> Duration) -> (u32, u64, [Duration; 3], bool) {
-        (self.block, self.pages, [until(self.look), self.wait, until(self.until)], self.taken)
-    }
-
-    /// From the last look to the next.
-    pub(super) fn wait(&self) -> Duration {
-        self.wait
-    }
-}
-
-/// The blocks of which pages were given up. Of a large stretch there are many, so their numbers stand apart.
+/// The blocks of which pages were given up.
 #[derive(Debug, Default)]
 pub(super) struct GivenUp {
-    pub(super) in_turn: VecDeque<GivingUp>,
-    blocks: BTreeSet<u32>,
+    pub(super) blocks: BTreeMap<u32, GivingUp>,
     /// When it was looked last what is left of them.
     pub(super) seen: Option<Instant>,
     /// Memory being given up that was registered and not yet entered, and until when that may take.
     pub(super) unknown: Vec<(Range<u64>, Instant)>,
 }
 
-/// A block of which pages were given up.
+/// What is to be done about a block of which pages were given up.
 #[derive(Debug)]
 pub(super) struct GivingUp {
-    block: u32,
     /// Which were in place and not seen gone since, a bit each.
     pages: u64,
     /// When to look what is left.
@@ -404,4 +380,27 @@ pub(super) struct GivingUp {
     until: Instant,
     /// The kernel was to take them away.
     taken: bool,
+}
+
+impl GivingUp {
+    fn new(now: Instant) -> Self {
+        let (look, until) = (now + FIRST_LOOK, now + GIVING_UP);
+        Self { pages: 0, look, wait: FIRST_LOOK, until, taken: false }
+    }
+
+    /// Pages are given up, some of them perhaps again.
+    fn note(&mut self, pages: u64, now: Instant) {
+        let seen = Self::new(now);
+        *self = Self { pages: self.pages | pages, look: self.look.min(seen.look), ..seen };
+    }
+
+    #[cfg(test)]
+    pub(super) fn digest(&self, until: impl Fn(Instant) -> Duration) -> (u64, [Duration; 3], bool) {
+        (self.pages, [until(self.look), self.wait, until(self.until)], self.taken)
+    }
+
+    #[cfg(test)]
+    pub(super) fn wait(&self) -> Duration {
+        self.wait
+    }
 }

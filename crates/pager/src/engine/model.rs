@@ -612,7 +612,7 @@ fn memory_may_be_given_up_and_be_in_use_again_any_number_of_times() {
         [Step::GoOn(0, 0), Step::Free(0, 0, BASE), Step::Turn].iter().for_each(|step| world.take(step));
         later();
         world.take(&Step::Turn);
-        let given_up = world.engine.giving_up.in_turn.front().expect("it is there until it is gone");
+        let given_up = world.engine.giving_up.blocks.values().next().expect("it is there until it is gone");
         assert!(given_up.wait() <= Duration::from_millis(20), "time {time}: it is looked at soon after");
         world.take(&Step::GoOn(0, 0));
     }

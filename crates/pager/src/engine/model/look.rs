@@ -172,7 +172,7 @@ impl World {
         let known = known.count();
         let resident = self.engine.queues.resident();
         // Given up, and not looked at since.
-        let late = !self.engine.giving_up.in_turn.is_empty();
+        let late = !self.engine.giving_up.blocks.is_empty();
         // A page that was put in place between the telling and the doing is noticed when it is evicted.
         let more =
             if self.scope.remove || self.scope.free { resident.saturating_sub(known as u64) } else { 0 };

@@ -244,7 +244,7 @@ impl World {
                 .flatten()
                 .map(|load| (load.purpose, load.tries, load.child))
                 .collect::<Vec<_>>(),
-            engine.giving_up.in_turn.iter().map(|given| given.due(until)).collect::<Vec<_>>(),
+            engine.giving_up.blocks.iter().map(|(block, it)| (block, it.digest(until))).collect::<Vec<_>>(),
             (
                 engine.unmovable.again.map(until),
                 engine.write_again.map(until),
