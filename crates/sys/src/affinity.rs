@@ -1,6 +1,7 @@
 //! Which CPUs this process and others may use, keeping threads to some of them, and who goes first there.
 
 use crate::Errno;
+use crate::raw::syscall;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 /// The CPUs this thread may run on, ascending.
@@ -60,13 +61,44 @@ fn set_of(cpus: &[usize]) -> CpuSet {
     set
 }
 
-/// Lets the calling thread run before most others on its processor (a niceness of -10).
+/// How long the calling thread is to run at a time, in nanoseconds (the least that the kernel takes).
+const SHORT_SLICE: u64 = 100_000;
+
+/// Lets the calling thread run before most others on its processor: a niceness of -10 and, with Linux 6.12, a
+/// time slice of 0.1 ms. When it is woken it goes before one that computes, however much of its own slice that
+/// one has left.
 ///
 /// # Errors
-/// EACCES or EPERM without the right (CAP_SYS_NICE, RLIMIT_NICE).
+/// EACCES or EPERM without the right to the niceness (CAP_SYS_NICE, RLIMIT_NICE); the slice is its own all the
+/// same.
 pub fn raise_current_thread() -> Result<(), Errno> {
     // For Linux a niceness is a thread's, and this number names one.
-    rustix::process::setpriority_process(Some(rustix::thread::gettid()), -10)
+    let niceness = rustix::process::setpriority_process(Some(rustix::thread::gettid()), -10);
+    shorten_slice().and(niceness)
+}
+
+/// Older kernels take the slice and leave it at that.
+fn shorten_slice() -> Result<(), Errno> {
+    let mut attributes = attributes()?;
+    attributes.sched_runtime = SHORT_SLICE;
+    let address = &raw const attributes as usize;
+    // SAFETY: the kernel reads as many bytes as the structure says it has.
+    let outcome = unsafe { syscall(libc::SYS_sched_setattr, [0, address, 0, 0, 0, 0]) };
+    told(outcome)
+}
+
+/// How the calling thread is scheduled.
+fn attributes() -> Result<libc::sched_attr, Errno> {
+    // SAFETY: nothing but numbers, for which zeroes will do.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    let (address, size) = (&raw mut attributes as usize, size_of_val(&attributes));
+    // SAFETY: the kernel writes no more than `size` bytes, all of the structure.
+    let outcome = unsafe { syscall(libc::SYS_sched_getattr, [0, address, size, 0, 0, 0]) };
+    told(outcome).map(|()| attributes)
+}
+
+fn told(outcome: isize) -> Result<(), Errno> {
+    if outcome < 0 { Err(Errno::from_raw_os_error(-outcome as i32)) } else { Ok(()) }
 }
 
 /// The CPU this thread runs on right now.
@@ -78,6 +110,22 @@ pub fn current_cpu() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_raised_thread_has_a_short_slice_and_no_other_has() {
+        let slice = || attributes().unwrap().sched_runtime;
+        let before = slice();
+        let raised = std::thread::spawn(move || {
+            // Only a privileged user's thread gets the niceness, too.
+            let niceness = raise_current_thread().map_or(0, |()| -10);
+            (slice(), attributes().unwrap().sched_nice == niceness)
+        });
+        let (raised, is_nice) = raised.join().unwrap();
+        // Kernels without slices of a thread's own tell of none.
+        assert!(raised == SHORT_SLICE || raised == 0, "{raised}");
+        assert!(is_nice);
+        assert_eq!(slice(), before);
+    }
 
     #[test]
     fn a_pinned_thread_stays_where_it_is_put() {
