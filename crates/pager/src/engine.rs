@@ -465,6 +465,7 @@ impl Engine {
         let reading = Instant::now();
         self.io.submit(None)?;
         busy |= self.reap();
+        busy |= self.place_along();
         if busy {
             self.tier.note_reading(reading.elapsed());
         }

@@ -331,6 +331,30 @@ fn walks_in_equal_steps_are_read_ahead_in_both_directions() {
 }
 
 #[test]
+fn what_is_read_ahead_of_a_walk_is_in_place_before_it_is_wanted() {
+    let name = "what_is_read_ahead_of_a_walk_is_in_place_before_it_is_wanted";
+    under_an_engine(name, 512 * MIB, Compress::Off, None, |region, stats| {
+        fill(region);
+        let counts = || [Stat::Faults, Stat::Loads, Stat::ReadAheadUsed].map(|stat| stats.get(stat));
+        // Some of what is gone through in rounds stays, with what has gone in between.
+        let pages = BUDGET as usize / PAGE as usize * 3 / 2;
+        (0..8).for_each(|_| (0..pages).for_each(|page| check(region, page, 0)));
+        let before = counts();
+        for page in (0..2).flat_map(|_| 0..pages) {
+            check(region, page, 0);
+            if page % 32 == 0 {
+                // As long as a read takes, mostly.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        let [faults, waited, ahead] = std::array::from_fn(|index| counts()[index] - before[index]);
+        assert!(ahead > pages as u64 / 4, "{ahead} of {pages} pages were read ahead");
+        assert!(ahead > 20 * faults, "{faults} faults for {ahead} pages");
+        assert!(ahead > 50 * waited, "{waited} were waited for, {ahead} read ahead");
+    });
+}
+
+#[test]
 fn an_order_that_no_address_tells_is_read_ahead_the_second_time() {
     let name = "an_order_that_no_address_tells_is_read_ahead_the_second_time";
     under_an_engine(name, 512 * MIB, Compress::Off, None, |region, stats| {

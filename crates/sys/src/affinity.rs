@@ -64,13 +64,13 @@ fn set_of(cpus: &[usize]) -> CpuSet {
 /// How long the calling thread is to run at a time, in nanoseconds (the least that the kernel takes).
 const SHORT_SLICE: u64 = 100_000;
 
-/// Lets the calling thread run before most others on its processor: a niceness of -10 and, with Linux 6.12, a
-/// time slice of 0.1 ms. When it is woken it goes before one that computes, however much of its own slice that
-/// one has left.
+/// Lets the calling thread run before most others on its processor: a niceness of -10 and, with Linux 6.12,
+/// a time slice of 0.1 ms. When it is woken it goes before one that computes, however much of its own slice
+/// that one has left.
 ///
 /// # Errors
-/// EACCES or EPERM without the right to the niceness (CAP_SYS_NICE, RLIMIT_NICE); the slice is its own all the
-/// same.
+/// EACCES or EPERM without the right to the niceness (CAP_SYS_NICE, RLIMIT_NICE); the slice is its own all
+/// the same.
 pub fn raise_current_thread() -> Result<(), Errno> {
     // For Linux a niceness is a thread's, and this number names one.
     let niceness = rustix::process::setpriority_process(Some(rustix::thread::gettid()), -10);

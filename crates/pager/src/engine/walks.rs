@@ -3,6 +3,7 @@
 
 use super::landing::{WIDE_AREA, WIDE_PAGES};
 use super::strides::Strides;
+use std::ops::Range;
 
 /// Threads that are told apart, and walks of each that are remembered.
 const THREADS: usize = 64;
@@ -63,6 +64,16 @@ impl Ahead {
     }
 }
 
+/// A walk of which pages that were read ahead are yet to be put in place.
+#[derive(Debug)]
+pub(super) struct Placing {
+    pub(super) ahead: Ahead,
+    /// Up to which page its thread gets without.
+    pub(super) page: u32,
+    /// So many pages at most.
+    pub(super) left: u32,
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 struct Walk {
     thread: u32,
@@ -81,10 +92,10 @@ struct Walk {
 }
 
 impl Walk {
-    /// Which way it goes if its next fault is at `page`, with so many pages left out at most.
-    fn goes_on(&self, page: u32, left_out: u32) -> Option<Way> {
-        let goes_up = |from: u32| (from..=from.saturating_add(left_out)).contains(&page);
-        let goes_down = |from: u32| (from.saturating_sub(left_out)..=from).contains(&page);
+    /// Which way it goes if its next fault is at `page`, and pages before it may be left out.
+    fn goes_on(&self, page: u32, may_be_left_out: impl Fn(Range<u32>) -> bool) -> Option<Way> {
+        let goes_up = |from: u32| page >= from && may_be_left_out(from..page);
+        let goes_down = |from: u32| page <= from && may_be_left_out(page + 1..from + 1);
         match self.way {
             Some(Way::Up) => goes_up(self.next).then_some(Way::Up),
             Some(Way::Down) => goes_down(self.next).then_some(Way::Down),
@@ -115,15 +126,14 @@ impl Set {
     }
 
     /// The walk that a thread's fault at `page` goes on with, and its way. One page may be there already. Of
-    /// the walk it has just gone on with others may have taken any that were read ahead, where most are used:
-    /// threads that share what they go through.
-    fn find(&self, thread: u32, page: u32, patient: bool) -> Option<(usize, Way)> {
+    /// the walk it has just gone on with any that were: others share what it goes through.
+    fn find(&self, thread: u32, page: u32, were_there: impl Fn(Range<u32>) -> bool) -> Option<(usize, Way)> {
         let its = || self.walks.iter().enumerate().filter(|(_, walk)| walk.thread == thread && walk.at != 0);
-        let nearest = its().find_map(|(index, walk)| Some((index, walk.goes_on(page, 1)?)));
-        let is_on_it =
-            |walk: &Walk| walk.faults >= SURE && walk.at.wrapping_add(1) == self.faults && !patient;
+        let one = |pages: Range<u32>| pages.len() <= 1;
+        let nearest = its().find_map(|(index, walk)| Some((index, walk.goes_on(page, one)?)));
+        let is_on_it = |walk: &Walk| walk.faults >= SURE && walk.at.wrapping_add(1) == self.faults;
         let mut on_it = its().filter(|(_, walk)| is_on_it(walk));
-        nearest.or_else(|| on_it.find_map(|(index, walk)| Some((index, walk.goes_on(page, walk.window)?))))
+        nearest.or_else(|| on_it.find_map(|(index, walk)| Some((index, walk.goes_on(page, &were_there)?))))
     }
 }
 
@@ -134,6 +144,8 @@ pub(super) struct Walks {
     /// Those that were read ahead of last.
     lately: [usize; SHARE_KEPT],
     turn: usize,
+    /// Each at most once.
+    pub(super) placing: Vec<Placing>,
     /// Pages read ahead of walks and given up, less those that were used.
     pub(super) in_vain: i32,
     /// What is gone through in other steps than page by page.
@@ -146,20 +158,31 @@ impl Walks {
             sets: Box::new([Set::default(); THREADS]),
             lately: [0; SHARE_KEPT],
             turn: 0,
+            placing: Vec::new(),
             in_vain: 0,
             strides: Strides::none(),
         }
     }
 
     /// A thread faulted. Says what to read ahead of it. `patient`: what was read ahead is hardly used.
-    pub(super) fn note(&mut self, thread: u32, page: u32, patient: bool) -> Option<Ahead> {
+    /// `were_there`: whether these pages were in place, or read ahead, before it came.
+    pub(super) fn note(
+        &mut self,
+        thread: u32,
+        page: u32,
+        patient: bool,
+        were_there: impl Fn(Range<u32>) -> bool,
+    ) -> Option<Ahead> {
         let number = thread as usize % THREADS;
         let set = &mut self.sets[number];
         set.faults = set.faults.wrapping_add(1).max(1);
-        let Some((index, way)) = set.find(thread, page, patient) else {
-            set.walks[set.place()] = Walk { thread, last: page, at: set.faults, ..Walk::default() };
+        let Some((index, way)) = set.find(thread, page, |pages| !patient && were_there(pages)) else {
+            let index = set.place();
+            set.walks[index] = Walk { thread, last: page, at: set.faults, ..Walk::default() };
+            self.placing.retain(|placing| placing.ahead.place != (number, index));
             return None;
         };
+        self.placing.retain(|placing| placing.ahead.place != (number, index));
         // That one of many places is met happens by chance, too.
         let is_chance = set.walks[index].at.wrapping_add(1) != set.faults;
         let proof = if patient { LONG_PROOF } else { PROOF } + u32::from(is_chance);
@@ -200,9 +223,14 @@ mod tests {
     use super::*;
     use overdrive_base::rng::Rng;
 
+    /// A thread faults where up to 256 pages in a row may have been there before.
+    fn note(walks: &mut Walks, thread: u32, page: u32, patient: bool) -> Option<Ahead> {
+        walks.note(thread, page, patient, |pages| pages.len() <= 256)
+    }
+
     /// What is said to be worth reading ahead, fault by fault, of one thread.
     fn told(walks: &mut Walks, faults: impl IntoIterator<Item = u32>) -> Vec<Option<(Way, u32)>> {
-        let ahead = faults.into_iter().map(|page| walks.note(7, page, false));
+        let ahead = faults.into_iter().map(|page| note(walks, 7, page, false));
         ahead.map(|ahead| ahead.map(|ahead| (ahead.way, ahead.count))).collect()
     }
 
@@ -228,7 +256,7 @@ mod tests {
         let mut pages: Vec<u32> = (1..=ways.len() as u32).map(|walk| walk * walk * 1000).collect();
         for round in 0..6 {
             for (way, page) in ways.iter().zip(&mut pages) {
-                let ahead = walks.note(7, *page, false);
+                let ahead = note(&mut walks, 7, *page, false);
                 assert_eq!(ahead.map(|ahead| ahead.way), (round >= 2).then_some(*way), "round {round}");
                 assert_eq!(ahead.is_some_and(|ahead| ahead.is_sure()), round >= 4, "round {round}");
                 *page = way.next(*page).unwrap();
@@ -241,7 +269,7 @@ mod tests {
         let (mut walks, mut rng) = (Walks::none(), Rng::new(1));
         told(&mut walks, 1000..1003);
         for page in 1003..1100 {
-            assert!(walks.note(7, page, false).is_some(), "{page}");
+            assert!(note(&mut walks, 7, page, false).is_some(), "{page}");
             told(&mut walks, (0..10).map(|_| (1 << 20) + rng.below(1 << 20) as u32));
         }
     }
@@ -263,7 +291,7 @@ mod tests {
         let mut windows = |threads: u32| {
             let pages =
                 (0..40).flat_map(|page| (0..threads).map(move |thread| (thread, thread * 4096 + page)));
-            let noted = pages.map(|(thread, page)| walks.note(thread, page, false));
+            let noted = pages.map(|(thread, page)| note(&mut walks, thread, page, false));
             noted.map(|ahead| ahead.map_or(0, |ahead| ahead.count)).last().unwrap()
         };
         assert_eq!([windows(1), windows(4), windows(28)], [256, 128, 16]);
@@ -272,7 +300,7 @@ mod tests {
     #[test]
     fn where_what_is_read_ahead_is_not_used_more_faults_in_a_row_are_wanted() {
         let mut walks = Walks::none();
-        let told: Vec<_> = (0..10).map(|page| walks.note(7, page, true).is_some()).collect();
+        let told: Vec<_> = (0..10).map(|page| note(&mut walks, 7, page, true).is_some()).collect();
         assert_eq!(told.iter().position(|&told| told), Some(LONG_PROOF as usize));
     }
 
@@ -286,8 +314,12 @@ mod tests {
         );
         let mut walks = Walks::none();
         assert_eq!(told(&mut walks, [100, 101, 150]).last(), Some(&None), "no doubt is wanted");
-        assert_eq!((0..12).filter_map(|page| walks.note(7, 500 + page, true)).count(), 4, "rarely used");
-        assert_eq!(walks.note(7, 600, true), None);
+        assert_eq!(
+            (0..12).filter_map(|page| note(&mut walks, 7, 500 + page, true)).count(),
+            4,
+            "rarely used"
+        );
+        assert_eq!(note(&mut walks, 7, 600, true), None);
         let elsewhere = told(&mut Walks::none(), (100..106).chain([9000, 150]));
         assert_eq!(elsewhere.last(), Some(&None), "it was elsewhere meanwhile");
         let down = told(&mut Walks::none(), (0..6).map(|page| 1000 - page).chain([900]));
@@ -295,11 +327,27 @@ mod tests {
     }
 
     #[test]
+    fn what_was_yet_to_be_put_in_place_of_a_walk_is_dropped_when_it_goes_on_or_ends() {
+        let mut walks = Walks::none();
+        let place = |walks: &mut Walks, page: u32| {
+            let ahead = note(walks, 7, page, false)?;
+            walks.placing.push(Placing { ahead, page, left: 1 });
+            Some(walks.placing.len())
+        };
+        let two = (100..105).flat_map(|page| [place(&mut walks, page), place(&mut walks, 1000 + page)]);
+        assert_eq!(two.flatten().max(), Some(2), "one each");
+        told(&mut walks, (1..=WALKS as u32).map(|page| page * 9999));
+        assert_eq!(walks.placing.len(), 2, "others may come in between");
+        told(&mut walks, (1..=PLACE_KEPT).map(|page| page * 9999));
+        assert!(walks.placing.is_empty());
+    }
+
+    #[test]
     fn a_walk_in_reach_of_another_stays_its_own() {
         let mut walks = Walks::none();
         let mut places = Vec::new();
         for page in 0..20 {
-            let mut of = |from: u32| walks.note(7, from + page, false).map(|ahead| ahead.place);
+            let mut of = |from: u32| note(&mut walks, 7, from + page, false).map(|ahead| ahead.place);
             places.push([of(1000), of(1100), of(1200)]);
         }
         assert!(places[8..].windows(2).all(|two| two[0] == two[1] && !two[0].contains(&None)), "{places:?}");
@@ -308,10 +356,10 @@ mod tests {
     #[test]
     fn threads_are_not_mixed_up() {
         let mut walks = Walks::none();
-        let pages = (100..120).map(|page| walks.note(page % 2 * THREADS as u32, page, false));
+        let pages = (100..120).map(|page| note(&mut walks, page % 2 * THREADS as u32, page, false));
         assert!(pages.flatten().all(|ahead| ahead.way == Way::Up));
         let mut walks = Walks::none();
         let far = [(1, 100), (1 + THREADS as u32, 101), (2, 101)];
-        assert!(far.into_iter().all(|(thread, page)| walks.note(thread, page, false).is_none()));
+        assert!(far.into_iter().all(|(thread, page)| note(&mut walks, thread, page, false).is_none()));
     }
 }
