@@ -20,7 +20,7 @@ const EXPAND_MAX: u32 = 16;
 const PASSED_MAX: u32 = 4096;
 /// Of what was read ahead of a sure walk so many pages are put in place before anybody waits for them: its
 /// thread goes on while the next are read, and sleeps the more rarely.
-const PLACED_ALONG: u32 = 3 * WIDE_PAGES;
+const PLACED_ALONG: u32 = 2 * WIDE_PAGES;
 /// Pages read ahead in pieces, at most.
 const IN_PIECES_MAX: usize = 32;
 /// Where so many pieces are read ahead, so many pages are put in place before anybody waits for them.
