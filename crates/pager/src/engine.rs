@@ -465,10 +465,10 @@ impl Engine {
         let reading = Instant::now();
         self.io.submit(None)?;
         busy |= self.reap();
-        busy |= self.place_along();
         if busy {
             self.tier.note_reading(reading.elapsed());
         }
+        busy |= self.place_along();
         let is_short = self.is_short();
         // A thread that was woken on this processor goes first.
         let others_had_their_turn = self.idle.is_some() || self.spin.is_none();
