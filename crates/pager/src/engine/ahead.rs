@@ -4,7 +4,7 @@
 use super::landing::{WIDE_PAGES, is_wide};
 use super::load::REMEMBERED;
 use super::strides::Pieces;
-use super::walks::{Placing, Way};
+use super::walks::{Ahead, Placing, Way};
 use super::{Engine, Purpose};
 use crate::queues::Queues;
 use crate::slots::SEGMENT_SLOTS;
@@ -33,8 +33,7 @@ impl Engine {
     /// its neighbours, so the thread is not on its way from piece to piece. True when it was on its way.
     pub(super) fn read_ahead(&mut self, page: u32, offset: u64, thread: u32, scanned: bool) -> bool {
         let patient = self.walks.in_vain > REMEMBERED / 2;
-        let were_there = |pages| were_there(&self.table, &self.queues, pages);
-        let along = self.walks.note(thread, page, patient, were_there);
+        let along = self.note_walk(page, thread, patient);
         if !scanned
             && !along.is_some_and(|ahead| ahead.is_sure())
             && let Some(pieces) = self.walks.strides.note(thread, u64::from(page) * PAGE + offset, patient)
@@ -54,6 +53,12 @@ impl Engine {
             self.walks.expect(&ahead, next);
         }
         true
+    }
+
+    /// What to read ahead, or fill, of a thread that faulted. `patient`: what is read ahead is hardly used.
+    pub(super) fn note_walk(&mut self, page: u32, thread: u32, patient: bool) -> Option<Ahead> {
+        let were_there = |pages| were_there(&self.table, &self.queues, pages);
+        self.walks.note(thread, page, patient, were_there)
     }
 
     /// The next page on the way that is not in place, unless too many have been passed.
@@ -231,7 +236,7 @@ fn in_place_from(table: &Table, queues: &Queues, page: u32, way: Way) -> Option<
 }
 
 /// Whether nothing is away of pages that a thread has left out but what was read ahead.
-pub(super) fn were_there(table: &Table, queues: &Queues, pages: Range<u32>) -> bool {
+fn were_there(table: &Table, queues: &Queues, pages: Range<u32>) -> bool {
     if pages.len() as u32 > PASSED_MAX {
         return false;
     }

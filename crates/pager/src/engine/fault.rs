@@ -1,7 +1,6 @@
 //! Answering one fault.
 
 use super::Engine;
-use super::ahead::were_there;
 use super::changes::Followed;
 use super::landing::is_wide;
 use super::walks::Way;
@@ -92,8 +91,7 @@ impl Engine {
     /// What to fill at once: more and more for whoever writes new memory from one end to the other, one page
     /// for all others.
     fn pages_to_fill(&mut self, page: u32, address: u64, thread: u32) -> Range<u32> {
-        let were_there = |pages| were_there(&self.table, &self.queues, pages);
-        let Some(ahead) = self.walks.note(thread, page, false, were_there) else { return page..page + 1 };
+        let Some(ahead) = self.note_walk(page, thread, false) else { return page..page + 1 };
         let room = (self.limits.total.saturating_sub(self.held()) as u32).max(1);
         let window = ahead.worth_filling(FILL_MAX).min(room);
         let is_new = |&other: &u32| {

@@ -176,13 +176,13 @@ impl Walks {
         let number = thread as usize % THREADS;
         let set = &mut self.sets[number];
         set.faults = set.faults.wrapping_add(1).max(1);
-        let Some((index, way)) = set.find(thread, page, |pages| !patient && were_there(pages)) else {
-            let index = set.place();
+        let found = set.find(thread, page, |pages| !patient && were_there(pages));
+        let index = found.map_or_else(|| set.place(), |(index, _)| index);
+        self.placing.retain(|placing| placing.ahead.place != (number, index));
+        let Some((_, way)) = found else {
             set.walks[index] = Walk { thread, last: page, at: set.faults, ..Walk::default() };
-            self.placing.retain(|placing| placing.ahead.place != (number, index));
             return None;
         };
-        self.placing.retain(|placing| placing.ahead.place != (number, index));
         // That one of many places is met happens by chance, too.
         let is_chance = set.walks[index].at.wrapping_add(1) != set.faults;
         let proof = if patient { LONG_PROOF } else { PROOF } + u32::from(is_chance);
