@@ -88,7 +88,7 @@ impl ArenaAllocator {
             if renewed == libc::MAP_FAILED {
                 state.bytes = 0;
             } else {
-                keep_out_of_dumps(renewed, bytes);
+                advise(renewed, bytes);
             }
         });
     }
@@ -135,10 +135,14 @@ fn block_bytes(layout: Layout) -> usize {
     layout.size().max(layout.align()).max(SMALLEST).next_power_of_two()
 }
 
-/// Nobody looks for the program's data there.
-fn keep_out_of_dumps(base: *mut libc::c_void, bytes: usize) {
-    // SAFETY: the advice concerns exactly our own mapping.
-    unsafe { libc::madvise(base, bytes, libc::MADV_DONTDUMP) };
+/// Nobody looks for the program's data there. And tables of which little is in use shall cost what that is,
+/// where the system has huge pages for all memory, too.
+fn advise(base: *mut libc::c_void, bytes: usize) {
+    // SAFETY: the advices concern exactly our own mapping. A kernel without huge pages refuses one of them.
+    unsafe {
+        libc::madvise(base, bytes, libc::MADV_DONTDUMP);
+        libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE);
+    }
 }
 
 impl State {
@@ -150,7 +154,7 @@ impl State {
             if base == libc::MAP_FAILED {
                 continue;
             }
-            keep_out_of_dumps(base, bytes);
+            advise(base, bytes);
             (self.base, self.bytes) = (base.cast(), bytes);
             return true;
         }
@@ -246,5 +250,27 @@ mod tests {
             assert!(arena.alloc(layout(1 << 41, 8)).is_null());
             libc::munmap(arena.extent().start as *mut _, BYTES[0]);
         }
+    }
+
+    /// With huge pages for all memory a process that did next to nothing had 4 MiB of tables more.
+    #[test]
+    fn tables_are_not_in_huge_pages() {
+        if !std::fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap() {
+            return;
+        }
+        let arena = ArenaAllocator::new();
+        assert!(arena.is_there());
+        let start = arena.extent().start;
+        let has_none = || {
+            let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let mapping = smaps.lines().skip_while(|line| !line.starts_with(&format!("{start:x}-")));
+            let flags = mapping.into_iter().find(|line| line.starts_with("VmFlags:")).unwrap();
+            flags.split(' ').any(|flag| flag == "nh")
+        };
+        assert!(has_none());
+        arena.renew_in_child();
+        assert!(has_none(), "nor in a child");
+        // SAFETY: nothing was allocated there.
+        unsafe { libc::munmap(start as *mut _, BYTES[0]) };
     }
 }

@@ -219,7 +219,7 @@ impl Setup {
             at_fork: Some(&fork::AT_FORK),
             notify: Some(tell),
         };
-        let mut engine = Engine::new(config).map_err(|error| error.to_string())?;
+        let mut engine = Engine::new(config).map_err(|error| no_engine(&error))?;
         check(&engine).map_err(|error| error.to_string())?;
         let (stats, hints) = (engine.stats(), engine.hints());
         let agent = engine.agent().map_err(|error| error.to_string())?;
@@ -243,6 +243,16 @@ impl Setup {
         api::note_running(stats, hints);
         Ok(())
     }
+}
+
+/// Why there is no engine. What it maps beside the program may be more than the kernel lets it.
+fn no_engine(error: &EngineError) -> String {
+    let is_strict =
+        || std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.starts_with(b"2"));
+    if matches!(error, EngineError::System { errno: Errno::NOMEM, .. }) && is_strict() {
+        return format!("{error}; wanted vm.overcommit_memory=0 or 1, or a higher vm.overcommit_ratio");
+    }
+    error.to_string()
 }
 
 /// Whether engines stand apart where that is asked for. The first process of a PID namespace would adopt

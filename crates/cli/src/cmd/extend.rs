@@ -3,6 +3,7 @@
 //! Everything is checked first: what cannot work is said in one line before the program starts. Then the
 //! program has the terminal, the signals and the exit code; this process waits, and takes down what it made.
 
+mod accounting;
 pub(crate) mod ahead;
 mod budget;
 mod device;
@@ -145,7 +146,7 @@ fn start_and_wait(
     if overdrive_sys::signals::pipe_was_ignored() {
         command.arg("--ignore-pipe");
     }
-    if let Backend::Pager { library } = &plan.backend {
+    if let Backend::Pager { library, .. } = &plan.backend {
         let mut settings =
             OsString::from(format!("budget={},store_bytes={},dir=", plan.dram_bytes, plan.store.bytes));
         settings.push(&folder.path);

@@ -206,8 +206,11 @@ fn new_memory_that_fits_is_left_to_the_kernel_for_a_while() {
     let [faults, held, evicted] = run("160MiB", &["and read what lasts each time"]);
     assert!(faults < 30 * 8192 / 4 && held <= 160 * 256, "{faults} faults, {held} pages held");
     assert!(evicted < 30 * 8192 / 10, "{evicted}");
+    // Where all new memory is in huge pages, so much comes between two looks.
+    let huge = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    let most = if huge.contains("[always]") { 82 } else { 72 };
     let [faults, held, evicted] = run("64MiB", &[]);
-    assert!(faults > 0 && evicted > 88 * 256 && held <= 72 * 256, "{faults} {evicted}, {held} pages held");
+    assert!(faults > 0 && evicted > 88 * 256 && held <= most * 256, "{faults} {evicted}, {held} pages held");
 }
 
 /// Tables for a compressed tier of the largest size were written at the start of each process: 88 bytes for 64 KiB

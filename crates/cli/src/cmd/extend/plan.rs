@@ -1,5 +1,6 @@
 //! What is decided before the program starts: which backend, and why; or one line that says what is missing.
 
+use super::accounting::{self, Strict};
 use super::device::Device;
 use super::program::{Program, is_library};
 use super::store::Store;
@@ -39,8 +40,14 @@ pub(crate) struct Plan {
 /// Who moves the pages, with what it needs.
 #[derive(Debug)]
 pub(crate) enum Backend {
-    Pager { library: PathBuf },
-    Swap { place: Place },
+    Pager {
+        library: PathBuf,
+        /// What programs can map, where the kernel counts that.
+        left_bytes: Option<u64>,
+    },
+    Swap {
+        place: Place,
+    },
 }
 
 impl Backend {
@@ -100,7 +107,11 @@ impl Plan {
             if flags.encrypt {
                 check_key()?;
             }
-            library(flags.library.as_deref()).map(|library| Backend::Pager { library })
+            let strict = Strict::of_this_host();
+            let left =
+                strict.map(|strict| strict.left_for_program(dram_bytes, flags.compress)).transpose()?;
+            let left_bytes = left.filter(|&left| left < dram_bytes.saturating_add(store.bytes));
+            library(flags.library.as_deref()).map(|library| Backend::Pager { library, left_bytes })
         };
         let on_swap = || swap_place(&store, dram_bytes, flags);
         let (backend, reason) = match flags.backend {
@@ -142,8 +153,12 @@ impl Plan {
             Backend::Pager { .. } => " for each process",
             Backend::Swap { .. } => " for all processes together",
         };
+        let counted = match self.backend {
+            Backend::Pager { left_bytes: Some(left), .. } => format!("\n{}", accounting::told(left)),
+            _ => String::new(),
+        };
         format!(
-            "backend {}{reason}\n{} of DRAM and up to {} in {}{whose}\nnot covered: {}",
+            "backend {}{reason}\n{} of DRAM and up to {} in {}{whose}\nnot covered: {}{counted}",
             self.backend.name(),
             format_size(self.dram_bytes),
             format_size(self.store.bytes),
