@@ -8,6 +8,7 @@ use crate::exit::{Refused, refuse};
 use crate::flags::{BackendFlag, CompressFlag, ExtendFlags};
 use anyhow::{Context, Result};
 use overdrive_base::size::{MIB, format_size};
+use overdrive_host::facts::parse::field_kib;
 use overdrive_pager::engine::WRITES_PER_DAY_MIN;
 use overdrive_sys::memory_group::{self, Place, Version};
 use overdrive_sys::page_io::PageIo;
@@ -220,10 +221,7 @@ pub(super) fn check_dram(dram_bytes: u64) -> Result<()> {
         refuse!("--dram {shown}: wanted at least {}, for a program to start in", format_size(DRAM_MIN));
     }
     let text = std::fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
-    let total = text.lines().find_map(|line| {
-        line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    });
-    if let Some(total) = total.map(|kib| kib * 1024).filter(|&total| dram_bytes > total) {
+    if let Some(total) = field_kib(&text, "MemTotal").ok().filter(|&total| dram_bytes > total) {
         refuse!(
             "--dram {shown} is more than this machine's memory ({}): such a budget limits nothing",
             format_size(total)

@@ -4,6 +4,8 @@ use crate::exit::{Refused, refuse};
 use crate::flags::program;
 use anyhow::Result;
 use clap::parser::ValueSource;
+use overdrive_base::size::MIB;
+use overdrive_host::facts::parse::field_kib;
 use overdrive_io::front::Plan;
 use overdrive_io::front::fio::{Sources, parse};
 use overdrive_sys::affinity::allowed_cpus;
@@ -59,8 +61,7 @@ fn variable(name: &str) -> Option<String> {
         "$pagesize" => Some("4096".to_owned()),
         "$mb_memory" => {
             let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-            let kib: u64 = text.lines().next()?.split_whitespace().nth(1)?.parse().ok()?;
-            Some((kib / 1024).to_string())
+            Some((field_kib(&text, "MemTotal").ok()? / MIB).to_string())
         }
         _ => std::env::var(name).ok(),
     }

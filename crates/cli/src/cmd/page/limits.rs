@@ -5,6 +5,7 @@ use crate::exit::refuse;
 use crate::flags::PageBacking;
 use anyhow::{Context, Result};
 use overdrive_base::size::format_size;
+use overdrive_host::facts::parse::field_kib;
 
 /// What the machine has.
 #[derive(Debug, Clone, Copy)]
@@ -17,11 +18,7 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn now() -> Result<Self> {
         let text = std::fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
-        let bytes = |key: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
-            line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok())
-                .map(|kib| kib * 1024)
-        };
+        let bytes = |key| field_kib(&text, key).ok();
         Ok(Self {
             total_bytes: bytes("MemTotal").context("/proc/meminfo has no MemTotal")?,
             available_bytes: bytes("MemAvailable").context("/proc/meminfo has no MemAvailable")?,
