@@ -1,6 +1,7 @@
 //! What the serving thread stands on: memory that must stay where it is while faults are answered.
 
 use crate::ALLOCATOR;
+use crate::setup::STACK_BYTES;
 use overdrive_sys::apart::handle_of;
 use overdrive_sys::proc_stat::numbers_in;
 use overdrive_sys::uffd::PAGE;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// The ranges to leave out: our allocator's memory, this thread's stack, and what the C library keeps for it.
 pub(crate) fn own_ranges() -> Vec<Range<u64>> {
     let mut ranges = vec![ALLOCATOR.extent()];
-    ranges.extend(own_stack());
+    ranges.push(own_stack());
     ranges.extend(stack_apart());
     ranges.extend(thread_vector());
     let agent = AGENT.each_ref().map(|word| word.load(Ordering::Acquire));
@@ -29,8 +30,7 @@ static AGENT: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 /// Notes the calling thread's stack as the agent's: it reads its errands into it, and while a read of a
 /// pipe waits for a page, the engine's next write to that pipe would wait too.
 pub(crate) fn note_agent() {
-    for (place, stack) in AGENT.chunks_exact(2).zip([own_stack(), stack_apart()]) {
-        let stack = stack.unwrap_or_default();
+    for (place, stack) in AGENT.chunks_exact(2).zip([own_stack(), stack_apart().unwrap_or_default()]) {
         place[0].store(stack.start, Ordering::Release);
         place[1].store(stack.end, Ordering::Release);
     }
@@ -82,22 +82,18 @@ fn stack_apart() -> Option<Range<u64>> {
     (end != 0).then_some(start..end)
 }
 
-/// The stack of the calling thread, its static thread-local memory included.
-fn own_stack() -> Option<Range<u64>> {
-    let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
-    let (mut base, mut bytes) = (std::ptr::null_mut(), 0);
-    // SAFETY: the attributes are initialised by the first call when it succeeds, read by the second, and
-    // destroyed by the third; all pointers are valid for their call.
-    unsafe {
-        if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
-            return None;
-        }
-        libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut base, &raw mut bytes);
-        libc::pthread_attr_destroy(attributes.as_mut_ptr());
-    }
-    // The C library rounds what it gave; a page on either side costs nothing.
-    let (start, end) = (base as u64, base as u64 + bytes as u64);
-    Some((start & !(PAGE - 1)).saturating_sub(PAGE)..end.next_multiple_of(PAGE) + PAGE)
+/// The calling thread's stack, its static thread-local memory included; of a process apart that memory alone.
+/// What it is not sure of it takes for a part: pages too many are left out, and none that is needed. The C
+/// library knows better, but asks the program's allocator for memory to tell, which may be a tool's that uses
+/// descriptors: here they are others.
+fn own_stack() -> Range<u64> {
+    let marker = 0u8;
+    // SAFETY: asks for a number and an address.
+    let (block, errno) = unsafe { (libc::pthread_self() as u64, libc::__errno_location() as u64) };
+    let here = if stack_apart().is_some() { block } else { (&raw const marker) as u64 };
+    let lowest = block.min(errno).min(here).saturating_sub(STACK_BYTES as u64);
+    let highest = block.max(errno).max(here);
+    (lowest & !(PAGE - 1))..highest.next_multiple_of(PAGE) + PAGE
 }
 
 /// The pages of the C library's table of this thread's dynamic thread-local memory, which lies in the
@@ -248,5 +244,15 @@ unsafe fn take_standard_streams() {
         if nothing > 2 {
             libc::close(nothing);
         }
+    }
+}
+
+/// Frees two numbers of this thread's table, that its last words can be said where no more are to be had. To
+/// be called right before the program is stopped, which may share the table.
+pub(crate) fn give_up_standard_streams() {
+    // SAFETY: nothing is there that anybody still needs.
+    unsafe {
+        libc::close(0);
+        libc::close(1);
     }
 }

@@ -42,7 +42,7 @@ const ENDING_EVERY: Duration = Duration::from_millis(20);
 /// About what a wake-up on another, idle processor costs in a virtual machine.
 const SPIN_US: u64 = 60;
 /// Of a process apart, as a thread has by itself.
-const STACK_BYTES: usize = 2 << 20;
+pub(crate) const STACK_BYTES: usize = 2 << 20;
 
 /// What a program that starts the engine itself can ask for.
 #[derive(Debug, PartialEq, Eq)]
@@ -418,8 +418,10 @@ fn serve(mut engine: Engine, places: &Places, is_apart: bool, started: &Gate) {
         ending.look();
     };
     // Without the engine the program would wait for ever, or read zeroes where its data was: it is stopped.
+    let remedy = if errno == Errno::MFILE { "; wanted a higher ulimit -Hn" } else { "" };
     let why = in_plain_words(errno);
-    say(&format!("overdrive extend: the engine failed ({why}); the program is stopped\n"));
+    ground::give_up_standard_streams();
+    say(&format!("overdrive extend: the engine failed ({why}); the program is stopped{remedy}\n"));
 }
 
 /// Why no file can be made for the pages, with the remedy where it is known. The directory of a run is for

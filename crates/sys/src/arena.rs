@@ -2,7 +2,8 @@
 //! where the system has them.
 
 use crate::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munlock, munmap};
+use crate::own_memory::drop_pages;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
@@ -82,16 +83,10 @@ impl Arena {
     /// Gives all of its memory back to the kernel: it is zeroes again, and takes none until it is used. Also
     /// where the program has locked all its memory (mlockall), which is not meant for this.
     pub(crate) fn give_back(&mut self) -> Result<(), Errno> {
-        let (base, bytes) = (self.base.as_ptr().cast(), self.mapped_bytes);
+        let start = self.base.as_ptr() as u64;
+        let all = start..start + self.mapped_bytes as u64;
         // SAFETY: the range is exactly our own mapping, and `&mut self` the only reference into it.
-        unsafe {
-            let given = madvise(base, bytes, Advice::LinuxDontNeed);
-            if given != Err(Errno::INVAL) {
-                return given;
-            }
-            let _ = munlock(base, bytes);
-            madvise(base, bytes, Advice::LinuxDontNeed)
-        }
+        unsafe { drop_pages(&all, all.clone()) }
     }
 
     /// Bytes that so many buffers of so many bytes are mapped with; none for nothing, or for too much.

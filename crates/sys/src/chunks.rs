@@ -2,7 +2,8 @@
 //! with any userfaultfd, and not handed on to children.
 
 use crate::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munlock, munmap};
+use crate::own_memory::{drop_pages, unlock};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -81,8 +82,8 @@ impl<const CHUNK_BYTES: usize> Chunks<CHUNK_BYTES> {
         if self.count == 0 {
             return;
         }
-        // SAFETY: concerns our own mapping, whose content stays as it is.
-        let _ = unsafe { munlock(self.base.as_ptr().cast(), self.count * CHUNK_BYTES) };
+        // SAFETY: concerns our own mapping.
+        unsafe { unlock(&self.extent()) }
     }
 
     /// Gives the memory of one piece to the kernel; it is zeroes then.
@@ -91,11 +92,10 @@ impl<const CHUNK_BYTES: usize> Chunks<CHUNK_BYTES> {
     /// As [`Chunks::chunk`].
     pub fn give_back(&mut self, index: usize) {
         assert!(index < self.count, "chunk {index} of {}", self.count);
+        let start = self.extent().start + (index * CHUNK_BYTES) as u64;
         // SAFETY: the piece lies in our mapping and no reference to it is alive beside `&mut self`. Where the
         // kernel refuses, the memory stays ours: nothing is wrong but the saving.
-        let _ = unsafe {
-            madvise(self.base.as_ptr().add(index * CHUNK_BYTES).cast(), CHUNK_BYTES, Advice::LinuxDontNeed)
-        };
+        let _ = unsafe { drop_pages(&self.extent(), start..start + CHUNK_BYTES as u64) };
     }
 }
 

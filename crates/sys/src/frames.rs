@@ -6,10 +6,9 @@
 //! demands the caller's word and keeps its own note of it.
 
 use crate::Errno;
+use crate::own_memory::{drop_pages, unlock};
 use crate::uffd::{PAGE, Userfault};
-use rustix::mm::{
-    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munlock, munmap,
-};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -153,12 +152,7 @@ impl Frames {
             range = self.extent();
             userfault.unregister(range.clone())?;
         }
-        let mut given = self.drop_pages(frames.clone());
-        if given == Err(Errno::INVAL) {
-            // The program has locked all its memory (mlockall), which is not meant for this.
-            self.unlock();
-            given = self.drop_pages(frames.clone());
-        }
+        let given = self.drop_pages(frames.clone());
         if frames.clone().any(|frame| self.is_executable(frame)) {
             // Where that fails they stay as they are known to be.
             let _ = self.set_executable(frames.clone(), false);
@@ -185,17 +179,15 @@ impl Frames {
 
     /// Only while they are not registered.
     fn drop_pages(&self, frames: Range<u32>) -> Result<(), Errno> {
+        let start = self.extent().start + u64::from(frames.start) * PAGE;
         // SAFETY: the frames lie in our own mapping, and who gives them up holds `&mut self`: no reference
         // into them is alive.
-        unsafe {
-            let first = self.base.as_ptr().add(frames.start as usize * PAGE_BYTES);
-            madvise(first.cast(), frames.len() * PAGE_BYTES, Advice::LinuxDontNeed)
-        }
+        unsafe { drop_pages(&self.extent(), start..start + frames.len() as u64 * PAGE) }
     }
 
     fn unlock(&self) {
-        // SAFETY: concerns our own mapping, whose content stays as it is.
-        let _ = unsafe { munlock(self.base.as_ptr().cast(), self.count * PAGE_BYTES) };
+        // SAFETY: concerns our own mapping.
+        unsafe { unlock(&self.extent()) }
     }
 }
 

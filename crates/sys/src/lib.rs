@@ -26,6 +26,7 @@ pub mod noise;
 pub mod numa;
 pub mod nvme;
 pub mod other_memory;
+mod own_memory;
 pub mod owner;
 pub mod page_io;
 pub mod page_map;
@@ -58,9 +59,10 @@ pub type Errno = rustix::io::Errno;
 /// The symbolic name of an errno, such as `EIO`, for messages and records.
 #[must_use]
 pub fn errno_name(errno: i32) -> &'static str {
-    const NAMES: [(i32, &str); 22] = [
+    const NAMES: [(i32, &str); 28] = [
         (libc::EPERM, "EPERM"),
         (libc::ENOENT, "ENOENT"),
+        (libc::ESRCH, "ESRCH"),
         (libc::EINTR, "EINTR"),
         (libc::EIO, "EIO"),
         (libc::ENXIO, "ENXIO"),
@@ -70,17 +72,22 @@ pub fn errno_name(errno: i32) -> &'static str {
         (libc::EACCES, "EACCES"),
         (libc::EFAULT, "EFAULT"),
         (libc::EBUSY, "EBUSY"),
+        (libc::EEXIST, "EEXIST"),
         (libc::ENODEV, "ENODEV"),
         (libc::EINVAL, "EINVAL"),
+        (libc::ENFILE, "ENFILE"),
+        (libc::EMFILE, "EMFILE"),
         (libc::EFBIG, "EFBIG"),
         (libc::ENOSPC, "ENOSPC"),
         (libc::EROFS, "EROFS"),
+        (libc::ENOSYS, "ENOSYS"),
         (libc::ENODATA, "ENODATA"),
         (libc::ETIME, "ETIME"),
         (libc::EREMOTEIO, "EREMOTEIO"),
         (libc::EILSEQ, "EILSEQ"),
         (libc::EOPNOTSUPP, "EOPNOTSUPP"),
         (libc::ETIMEDOUT, "ETIMEDOUT"),
+        (libc::EDQUOT, "EDQUOT"),
     ];
     NAMES.iter().find(|&&(number, _)| number == errno).map_or("errno", |&(_, name)| name)
 }

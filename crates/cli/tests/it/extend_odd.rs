@@ -243,6 +243,54 @@ int main(void) {\n\
     passes(NAME, BODY, &[&[]], 48..=72, "");
 }
 
+/// What takes the allocator's place (heaptrack, tcmalloc's debugging one) goes through the stack of each caller, by
+/// descriptors that the engine's threads do not share: the program waited for ever, before it had begun.
+#[test]
+fn the_engine_asks_the_programs_allocator_for_nothing() {
+    const NAME: &str = "extend_odd::the_engine_asks_the_programs_allocator_for_nothing";
+    const BODY: &str = "\
+#include <stdatomic.h>\n#include <sys/prctl.h>\n\
+static char pool[256 << 20];\n\
+static atomic_long used;\n\
+static atomic_int calls, of_the_engine;\n\
+static void *give(size_t bytes) {\n\
+    char name[17] = \"\";\n\
+    prctl(PR_GET_NAME, name);\n\
+    if (strncmp(name, \"overmem\", 7) == 0) of_the_engine++;\n\
+    calls++;\n\
+    size_t *place = (size_t *)(pool + atomic_fetch_add(&used, (bytes + 31) & ~15ul));\n\
+    if ((char *)place + bytes + 16 > pool + sizeof pool) return 0;\n\
+    *place = bytes;\n\
+    return place + 2;\n\
+}\n\
+void *malloc(size_t bytes) { return give(bytes); }\n\
+void *calloc(size_t count, size_t bytes) { return give(count * bytes); }\n\
+void *realloc(void *old, size_t bytes) {\n\
+    void *new = give(bytes);\n\
+    size_t had = old ? ((size_t *)old)[-2] : 0;\n\
+    return new && old ? memcpy(new, old, had < bytes ? had : bytes) : new;\n\
+}\n\
+void free(void *old) { if (old) give(0); }\n\
+int main(void) {\n\
+    uint64_t *all = malloc(96 * MIB * 4096l);\n\
+    for (long page = 0; page < 96 * MIB; page++) fill(all, page);\n\
+    pid_t child = fork();\n\
+    if (child == 0) {\n\
+        uint64_t *more = malloc(96 * MIB * 4096l);\n\
+        for (long page = 0; page < 96 * MIB; page++) fill(more, page);\n\
+        for (long page = 0; page < 96 * MIB; page++) if (!is_there(all, page)) _exit(2);\n\
+        _exit(of_the_engine != 0);\n\
+    }\n\
+    int status;\n\
+    if (waitpid(child, &status, 0) != child || status) return 3;\n\
+    for (long page = 0; page < 96 * MIB; page++) if (!is_there(all, page)) return 4;\n\
+    return of_the_engine ? 5 : calls < 1 ? 6 : 0;\n\
+}\n";
+    for more in [&[][..], &["--apart"]] {
+        passes_with(more, NAME, BODY, &[&[]], 48..=84, "");
+    }
+}
+
 /// New memory is left to the kernel for a while, but not at a fork: of what its parent replaced, a child kept all
 /// that it had from there.
 #[test]
@@ -329,6 +377,67 @@ int main(void) {\n\
     return present(all, PAGES) > 72 * MIB ? 7 : 0;\n\
 }\n";
     passes(NAME, BODY, &[&[]], 0..=512, "this user may not lock memory");
+}
+
+/// It was ended when it locked its memory between the engine's unlocking the frames and giving them up.
+#[test]
+fn a_program_may_lock_all_its_memory_all_the_time() {
+    const NAME: &str = "extend_odd::a_program_may_lock_all_its_memory_all_the_time";
+    const BODY: &str = "\
+#include <pthread.h>\n\
+static volatile int is_done;\n\
+static void *locks(void *none) {\n\
+    while (!is_done) if (mlockall(MCL_CURRENT | MCL_ONFAULT)) return &is_done;\n\
+    return none;\n\
+}\n\
+int main(void) {\n\
+    enum { PAGES = 128 * MIB };\n\
+    struct rlimit limit;\n\
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur < 8ul << 30 && geteuid()) return 77;\n\
+    uint64_t *all = map(PAGES);\n\
+    pthread_t thread;\n\
+    void *failed = 0;\n\
+    if (pthread_create(&thread, 0, locks, 0)) return 2;\n\
+    for (long page = 0; page < PAGES; page++) fill(all, page);\n\
+    for (long page = 0; page < PAGES; page++) if (!is_there(all, page)) return 3;\n\
+    is_done = 1;\n\
+    return pthread_join(thread, &failed) || failed ? 4 : 0;\n\
+}\n";
+    passes(NAME, BODY, &[&[]], ANY, "this user may not lock memory");
+}
+
+/// Its helper ended, or found no frame free, and the child kept all that it had.
+#[test]
+fn a_child_that_has_locked_all_its_memory_is_held_to_its_budget_again() {
+    const NAME: &str = "extend_odd::a_child_that_has_locked_all_its_memory_is_held_to_its_budget_again";
+    const BODY: &str = "\
+enum { PAGES = 96 * MIB };\n\
+static int is_above(uint64_t *all) {\n\
+    for (int tenth = 0; tenth < 100 && present(all, PAGES) > 72 * MIB; tenth++) usleep(100000);\n\
+    return present(all, PAGES) > 72 * MIB;\n\
+}\n\
+int main(void) {\n\
+    struct rlimit limit;\n\
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur < 8ul << 30 && geteuid()) return 77;\n\
+    uint64_t *all = map(PAGES);\n\
+    for (long page = 0; page < PAGES; page++) fill(all, page);\n\
+    pid_t child = fork();\n\
+    if (child == 0) {\n\
+        if (mlockall(MCL_CURRENT) || munlockall()) _exit(2);\n\
+        for (long page = 0; page < PAGES; page++) fill(all, page);\n\
+        if (is_above(all)) _exit(3);\n\
+        for (long page = 0; page < PAGES; page++) if (!is_there(all, page)) _exit(4);\n\
+        if (munmap(all, PAGES * 4096l) || mlockall(MCL_CURRENT)) _exit(5);\n\
+        uint64_t *more = map(PAGES);\n\
+        for (long page = 0; page < PAGES; page++) fill(more, page);\n\
+        if (is_above(more)) _exit(6);\n\
+        for (long page = 0; page < PAGES; page++) if (!is_there(more, page)) _exit(7);\n\
+        _exit(0);\n\
+    }\n\
+    int status;\n\
+    return waitpid(child, &status, 0) != child ? 8 : WEXITSTATUS(status) | WTERMSIG(status);\n\
+}\n";
+    passes(NAME, BODY, &[&[]], ANY, "this user may not lock memory");
 }
 
 /// From then on nothing new was held to the budget, and memory that had grown was waited for without end.

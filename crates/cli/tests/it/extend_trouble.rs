@@ -319,6 +319,12 @@ print(sum(os.waitpid(child, 0)[1] for child in children))
     let words = ["--quiet", "--backend", "pager", "--dram", "64MiB"];
     let (code, text, error) = extend(&words, store.path(), &["python3", "-c", script]);
     assert_eq!((code, text.trim()), (0, "40\n60\n0"), "{error}");
+    // Where the limit cannot be raised either, the program is ended, and told why.
+    let script = script.replace("(40, hard)", "(40, 40)");
+    let (code, text, error) = extend(&words, store.path(), &["python3", "-c", &script]);
+    let why = "the engine failed (EMFILE (24)); the program is stopped; wanted a higher ulimit -Hn";
+    assert_eq!((code, text.trim()), (128 + 9, ""), "{error}");
+    assert!(error.contains(why), "{error}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::{AT_ONCE, CONTENT, Door, Errand, LATER, LOOK, TAKE, YES, address_of, 
 use crate::Errno;
 use crate::frames::keep_page;
 use crate::gate::Gate;
+use crate::own_memory::drop_pages;
 use crate::page_map::{all_pages, own_pages};
 use crate::signals;
 use crate::thread_words::{ThreadWord, ThreadWords, tell_end};
@@ -162,13 +163,14 @@ const KIND: u32 = 0xC000_0000 | if cfg!(target_arch = "aarch64") { 183 } else { 
 
 /// Takes all system calls from this thread but those that it needs.
 fn confine() -> bool {
-    const ALLOWED: [libc::c_long; 15] = [
+    const ALLOWED: [libc::c_long; 16] = [
         libc::SYS_recvmsg,
         libc::SYS_recvfrom,
         libc::SYS_sendto,
         libc::SYS_pread64,
         libc::SYS_ioctl,
         libc::SYS_madvise,
+        libc::SYS_munlock,
         libc::SYS_munmap,
         libc::SYS_close,
         libc::SYS_futex,
@@ -282,9 +284,9 @@ fn do_errand(
         let seen = look(&errand, page_map);
         return send(socket, bytes_of(seen).as_flattened(), SendFlags::NOSIGNAL).map(drop);
     }
-    let (moved, broke_off) = take(&errand, userfault, start.frames);
-    let (mut took, mut unchanged) = (moved, 0);
-    for index in (0..AT_ONCE).filter(|index| moved >> index & 1 == 1) {
+    let moved = take(&errand, userfault, start.frames);
+    let (mut took, mut unchanged) = (moved.pages, 0);
+    for index in (0..AT_ONCE).filter(|index| moved.pages >> index & 1 == 1) {
         let (frame, address) = (start.frames + index as u64 * PAGE, errand.addresses[index]);
         let page = keep_and_look(frame);
         let words = start.words.iter().flat_map(|words| words.on_page(page, address));
@@ -303,15 +305,26 @@ fn do_errand(
         message[8..].copy_from_slice(page);
         send(socket, &message, SendFlags::NOSIGNAL)?;
     }
-    let done = bytes_of([took, unchanged, u64::from(broke_off)]);
+    let done = bytes_of([took, unchanged, u64::from(moved.broke_off)]);
     send(socket, done.as_flattened(), SendFlags::NOSIGNAL)?;
-    if took == 0 { Ok(()) } else { give_back(userfault, start.frames) }
+    if took == 0 && !moved.found_frames_taken { Ok(()) } else { give_back(userfault, start.frames) }
 }
 
-/// Moves pages into the frames, as far as that is possible: those that are, a bit each. What is shared with
-/// another process, pinned or locked stays. It breaks off where a change of the memory is being told.
-fn take(errand: &Errand, userfault: BorrowedFd<'_>, frames: u64) -> (u64, bool) {
-    let (mut took, mut index, mut tries) = (0, 0, TRIES);
+/// What became of an errand's pages.
+#[derive(Default)]
+struct Moved {
+    /// Those that were moved, a bit each.
+    pages: u64,
+    /// A change of the memory is being told: the rest was not tried.
+    broke_off: bool,
+    /// The child has locked all its memory (mlockall), and the kernel put zeroes into frames.
+    found_frames_taken: bool,
+}
+
+/// Moves pages into the frames, as far as that is possible. What is shared with another process, pinned or
+/// locked stays.
+fn take(errand: &Errand, userfault: BorrowedFd<'_>, frames: u64) -> Moved {
+    let (mut all, mut index, mut tries) = (Moved::default(), 0, TRIES);
     let count = errand.count as usize;
     while index < count {
         let first = errand.addresses[index];
@@ -321,17 +334,20 @@ fn take(errand: &Errand, userfault: BorrowedFd<'_>, frames: u64) -> (u64, bool) 
         let target = frames + index as u64 * PAGE;
         let (moved, outcome) = move_whole_pages(userfault, target, first, pages as u64 * PAGE);
         let moved = (moved / PAGE) as usize;
-        took |= if moved == 0 { 0 } else { u64::MAX >> (64 - moved) << index };
+        all.pages |= if moved == 0 { 0 } else { u64::MAX >> (64 - moved) << index };
         index += moved;
         match outcome {
             Ok(()) => {}
             // Also where somebody else looks at the page in this moment.
             Err(Errno::AGAIN) if tries > 0 => tries -= 1,
-            Err(Errno::AGAIN) => return (took, true),
-            Err(_) => index += 1,
+            Err(Errno::AGAIN) => return Moved { broke_off: true, ..all },
+            Err(errno) => {
+                all.found_frames_taken |= errno == Errno::EXIST;
+                index += 1;
+            }
         }
     }
-    (took, false)
+    all
 }
 
 /// Which pages of each stretch this memory has to itself. Those that it once shared with another process can
@@ -375,6 +391,6 @@ fn give_back(userfault: BorrowedFd<'_>, frames: u64) -> Result<(), Errno> {
     let range = frames..frames + FRAMES as u64;
     unregister_frames(userfault, range.clone())?;
     // SAFETY: the frames are this thread's own, and no reference into them is alive.
-    unsafe { rustix::mm::madvise(frames as *mut _, FRAMES, rustix::mm::Advice::LinuxDontNeed)? };
+    unsafe { drop_pages(&range, range.clone())? };
     register_frames(userfault, range)
 }
