@@ -185,6 +185,23 @@ impl Setup {
         Ok(())
     }
 
+    /// Why no file can be made for the pages, with the remedy where it is known. The directory of a run is
+    /// for the user who started it.
+    fn no_store(&self, error: Errno) -> String {
+        let wanted = match error {
+            Errno::ACCESS if self.counted && self.apart => {
+                "; the program changed its user: wanted --backend swap, or setpriv before overdrive"
+            }
+            Errno::ACCESS if self.counted => {
+                "; the program changed its user: wanted --apart (enough for forked processes), --backend swap, \
+                 or setpriv before overdrive"
+            }
+            Errno::FBIG => "; wanted ulimit -f unlimited",
+            _ => "",
+        };
+        format!("store in {}: {error}{wanted}", self.dir.display())
+    }
+
     fn start_with(
         self,
         watches_exec: bool,
@@ -198,7 +215,7 @@ impl Setup {
             Some(device) => shared_store(device, &self.dir, self.store_bytes)?,
             None => {
                 let store = create_unnamed(&self.dir, self.store_bytes);
-                (store.map_err(|error| no_store(&self.dir, error, self.counted))?, None)
+                (store.map_err(|error| self.no_store(error))?, None)
             }
         };
         let config = Config {
@@ -281,10 +298,16 @@ fn start_beside(
         apart::start(name, STACK_BYTES, work).map_err(|errno| format!("starting a process: {errno}"))?
     } else {
         let made = thread::start(name, STACK_BYTES, work);
-        made.map(|()| 0).map_err(|errno| format!("starting a thread: {errno}"))?
+        made.map(|()| 0).map_err(no_thread)?
     };
     started.wait(Duration::MAX);
     Ok(number)
+}
+
+/// Why there is no thread, with the remedy where it is known.
+fn no_thread(errno: Errno) -> String {
+    let remedy = if errno == Errno::AGAIN { "; wanted room for two more (ulimit -u, pids.max)" } else { "" };
+    format!("starting a thread: {errno}{remedy}")
 }
 
 /// The memory of this machine; without an answer all that can be named.
@@ -422,19 +445,6 @@ fn serve(mut engine: Engine, places: &Places, is_apart: bool, started: &Gate) {
     let why = in_plain_words(errno);
     ground::give_up_standard_streams();
     say(&format!("overdrive extend: the engine failed ({why}); the program is stopped{remedy}\n"));
-}
-
-/// Why no file can be made for the pages, with the remedy where it is known. The directory of a run is for
-/// the user who started it.
-fn no_store(dir: &Path, error: Errno, is_of_run: bool) -> String {
-    let wanted = match error {
-        Errno::ACCESS if is_of_run => {
-            "; the program changed its user: wanted --backend swap, or setpriv before overdrive"
-        }
-        Errno::FBIG => "; wanted ulimit -f unlimited",
-        _ => "",
-    };
-    format!("store in {}: {error}{wanted}", dir.display())
 }
 
 /// A device that `overdrive extend` holds and lets its programs open, with this process's parts of it.

@@ -4,7 +4,7 @@
 use crate::Errno;
 use crate::descriptor_limit::with_one_more;
 use crate::uffd::PAGE;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 use std::ffi::c_void;
@@ -54,6 +54,12 @@ pub fn time_to_grow(pages: u64) -> Duration {
 pub struct PageMap {
     fd: OwnedFd,
     anonymous: AnonymousPages,
+}
+
+impl AsFd for PageMap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 impl PageMap {
@@ -297,7 +303,11 @@ fn anonymous_pages_in(statm: &OwnedFd) -> Result<u64, Errno> {
     Ok(resident.ok_or(Errno::INVAL)?.saturating_sub(shared.ok_or(Errno::INVAL)?))
 }
 
-fn open(path: &str) -> Result<OwnedFd, Errno> {
+/// Opens what tells of a process's memory, for reading.
+///
+/// # Errors
+/// The kernel's errno.
+pub(crate) fn open(path: &str) -> Result<OwnedFd, Errno> {
     with_one_more(|| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))
 }
 

@@ -440,6 +440,55 @@ int main(void) {\n\
     passes(NAME, BODY, &[&[]], ANY, "this user may not lock memory");
 }
 
+/// What its helper could not open, nobody looked at: such a child kept all that it had.
+#[test]
+fn children_of_a_program_that_can_open_nothing_are_held_to_its_budget() {
+    const NAME: &str = "extend_odd::children_of_a_program_that_can_open_nothing_are_held_to_its_budget";
+    const LANDLOCK: &str = "\
+static int restricts_itself(void) {\n\
+    uint64_t handled[2] = { 0x1fff, 0 };\n\
+    int rules = syscall(444, handled, 8, 0);\n\
+    if (rules < 0) return 0;\n\
+    int done = !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !syscall(446, rules, 0);\n\
+    close(rules);\n\
+    return done;\n\
+}\n";
+    const CHROOT: &str = "\
+static int restricts_itself(void) {\n\
+    char name[] = \"/tmp/empty-XXXXXX\";\n\
+    return mkdtemp(name) && !chdir(name) && !rmdir(name) && !chroot(\".\");\n\
+}\n";
+    const BODY: &str = "\
+int main(void) {\n\
+    enum { OLD = 64 * MIB, NEW = 96 * MIB };\n\
+    uint64_t *all = map(OLD);\n\
+    for (long page = 0; page < OLD; page++) fill(all, page);\n\
+    if (!restricts_itself()) return 77;\n\
+    if (open(\"/proc/self/pagemap\", O_RDONLY) >= 0) return 2;\n\
+    pid_t child = fork();\n\
+    if (child == 0) {\n\
+        uint64_t *more = map(NEW);\n\
+        for (long page = 0; page < NEW; page++) fill(more, page);\n\
+        for (long page = 0; page < OLD; page++) fill(all, page);\n\
+        sleep(1);\n\
+        unsigned char there[NEW];\n\
+        long count = 0;\n\
+        if (mincore(more, NEW * 4096l, there)) _exit(4);\n\
+        for (long page = 0; page < NEW; page++) count += there[page] & 1;\n\
+        if (count > 72 * MIB) _exit(5);\n\
+        for (long page = 0; page < OLD; page++) if (!is_there(all, page)) _exit(6);\n\
+        for (long page = 0; page < NEW; page++) if (!is_there(more, page)) _exit(7);\n\
+        _exit(0);\n\
+    }\n\
+    int status;\n\
+    return waitpid(child, &status, 0) != child ? 8 : WEXITSTATUS(status) | WTERMSIG(status);\n\
+}\n";
+    for (restriction, missing) in [(LANDLOCK, "no Landlock here"), (CHROOT, "this user may not chroot")] {
+        let body = format!("#include <sys/prctl.h>\n{restriction}{BODY}");
+        passes(NAME, &body, &[&[]], 48..=84, missing);
+    }
+}
+
 /// From then on nothing new was held to the budget, and memory that had grown was waited for without end.
 #[test]
 fn a_program_that_can_open_nothing_any_more_is_held_to_its_budget() {

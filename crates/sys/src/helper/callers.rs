@@ -6,7 +6,7 @@ use super::{
 };
 use crate::Errno;
 use crate::mappings::Mappings;
-use crate::page_map::PageMap;
+use crate::page_map::{self, PageMap};
 use crate::secret::fill_with_random;
 use crate::uffd::Userfault;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -134,7 +134,8 @@ impl Caller {
             (Some(HELLO), None) if self.hello.is_none() && word(&bytes, 0) == secret => {
                 let start = word(&bytes, 1);
                 let own = start..start.saturating_add(OWN_BYTES as u64);
-                self.hello = Some(Hello { own, view: view_by(&mut ancillary) });
+                let view = view_by(&mut ancillary).or_else(|| view_from_outside(&self.socket));
+                self.hello = Some(Hello { own, view });
             }
             (Some(VERDICT), Some(child)) if word(&bytes, 0) == YES => return Stage::Belongs(child),
             (Some(VERDICT), Some(child)) => {
@@ -147,14 +148,15 @@ impl Caller {
         if self.came.elapsed() > STRANGER {
             return Stage::Leaves;
         }
-        if self.hello.is_some() && self.asked.is_none() {
-            let next = children.iter().find(|(child, _)| !self.others.contains(child));
-            if let Some((child, userfault)) = next {
-                if offer(&self.socket, userfault.as_fd()).is_err() {
-                    return Stage::Leaves;
-                }
-                self.asked = Some(*child);
+        if let Some(hello) = &self.hello
+            && self.asked.is_none()
+            && let Some((child, userfault)) = children.iter().find(|(child, _)| !self.others.contains(child))
+        {
+            let page_map = hello.view.as_ref().map(|(_, page_map)| page_map.as_fd());
+            if offer(&self.socket, userfault.as_fd(), page_map).is_err() {
+                return Stage::Leaves;
             }
+            self.asked = Some(*child);
         }
         Stage::Waits
     }
@@ -170,10 +172,22 @@ fn view_by(ancillary: &mut RecvAncillaryBuffer<'_>) -> Option<(Mappings, PageMap
     Some((Mappings::seen_by(came.next()?), PageMap::seen_by(came.next()?, came.next()?)))
 }
 
-fn offer(socket: &OwnedFd, userfault: BorrowedFd<'_>) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+/// The same for a child that may not open them: it has restricted itself (Landlock), or is where no /proc is
+/// (chroot).
+fn view_from_outside(socket: &OwnedFd) -> Option<(Mappings, PageMap)> {
+    let process = socket_peercred(socket).ok()?.pid;
+    let open = |name| page_map::open(&format!("/proc/{}/{name}", process.as_raw_nonzero())).ok();
+    let view = (Mappings::seen_by(open("maps")?), PageMap::seen_by(open("pagemap")?, open("statm")?));
+    // When it has ended, its number may be another's. As long as it has not, its end of the socket is there.
+    let mut byte = [0; 1];
+    let is_there = recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) == Err(Errno::AGAIN);
+    is_there.then_some(view)
+}
+
+fn offer(socket: &OwnedFd, userfault: BorrowedFd<'_>, page_map: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [userfault];
+    let descriptors: Vec<_> = std::iter::once(userfault).chain(page_map).collect();
     ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
     sendmsg(socket, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
 }

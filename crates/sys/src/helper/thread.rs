@@ -121,14 +121,12 @@ extern "C" fn help(start: *mut libc::c_void) -> libc::c_int {
         libc::syscall(libc::SYS_close_range, 0_u32, u32::MAX, 0_u32);
         libc::prctl(libc::PR_SET_NAME, c"overmem-helper".as_ptr());
     }
-    // Without it there is nothing to be seen.
-    let page_map = open(c"/proc/thread-self/pagemap");
-    let called = call(start, page_map.as_ref());
+    let called = call(start);
     let is_confined = called.is_ok() && confine();
     start.apart.open();
     if let Ok(socket) = called
         && is_confined
-        && let Ok(userfault) = find_userfault(&socket, start.frames)
+        && let Ok((userfault, page_map)) = find_userfault(&socket, start.frames)
     {
         let mut threads = Threads([None; THREADS]);
         while do_errand(&socket, userfault.as_fd(), page_map.as_ref(), &mut threads, start).is_ok() {}
@@ -136,12 +134,14 @@ extern "C" fn help(start: *mut libc::c_void) -> libc::c_int {
     0
 }
 
-fn call(start: &Start, page_map: Option<&OwnedFd>) -> Result<OwnedFd, Errno> {
+fn call(start: &Start) -> Result<OwnedFd, Errno> {
     let socket = socket()?;
     connect(&socket, &address_of(start.name)?)?;
-    let (maps, statm) = (open(c"/proc/thread-self/maps"), open(c"/proc/thread-self/statm"));
-    let all = match (&maps, page_map, &statm) {
-        (Some(maps), Some(page_map), Some(statm)) => Some([maps.as_fd(), page_map.as_fd(), statm.as_fd()]),
+    let view =
+        [c"/proc/thread-self/maps", c"/proc/thread-self/pagemap", c"/proc/thread-self/statm"].map(open);
+    let all = match &view {
+        [Some(maps), Some(page_map), Some(statm)] => Some([maps.as_fd(), page_map.as_fd(), statm.as_fd()]),
+        // A child that may not open them is looked at from outside.
         _ => None,
     };
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
@@ -223,13 +223,13 @@ fn confine() -> bool {
 }
 
 /// Who serves the children does not know whose helper this is: it offers the descriptors of those it may be,
-/// one after the other.
-fn find_userfault(socket: &OwnedFd, frames: u64) -> Result<OwnedFd, Errno> {
+/// one after the other. With each comes what shows the pages of this memory, if that could be opened.
+fn find_userfault(socket: &OwnedFd, frames: u64) -> Result<(OwnedFd, Option<OwnedFd>), Errno> {
     let hole = frames + FRAMES as u64;
     // SAFETY: the page belongs to the mapping made for this thread, which has no other use for it.
     unsafe { rustix::mm::munmap(hole as *mut _, HOLE)? };
     loop {
-        let offered = receive_descriptor(socket)?;
+        let (offered, page_map) = receive_offer(socket)?;
         // The kernel moves pages for the memory's own threads alone, and says so before it says that nothing
         // is mapped there. Nothing may be registered to find out: it could be the memory of another child.
         let verdict = match move_whole_pages(offered.as_fd(), hole, hole, PAGE).1 {
@@ -242,24 +242,25 @@ fn find_userfault(socket: &OwnedFd, frames: u64) -> Result<OwnedFd, Errno> {
         }
         send(socket, bytes_of([verdict]).as_flattened(), SendFlags::NOSIGNAL)?;
         if verdict == YES {
-            return Ok(offered);
+            return Ok((offered, page_map));
         }
     }
 }
 
-fn receive_descriptor(socket: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+fn receive_offer(socket: &OwnedFd) -> Result<(OwnedFd, Option<OwnedFd>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0; 1];
     let received =
         recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-    let mut offered = None;
+    let mut offered = (None, None);
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {
-            offered = descriptors.next();
+            offered = (descriptors.next(), descriptors.next());
         }
     }
-    offered.filter(|_| received.bytes == 1).ok_or(Errno::PIPE)
+    let userfault = offered.0.filter(|_| received.bytes == 1).ok_or(Errno::PIPE)?;
+    Ok((userfault, offered.1))
 }
 
 /// Waits for what is to be done, and does it.
