@@ -83,17 +83,18 @@ fn stack_apart() -> Option<Range<u64>> {
 }
 
 /// The calling thread's stack, its static thread-local memory included; of a process apart that memory alone.
-/// What it is not sure of it takes for a part: pages too many are left out, and none that is needed. The C
-/// library knows better, but asks the program's allocator for memory to tell, which may be a tool's that uses
-/// descriptors: here they are others.
+/// It ends with the page that holds the thread's control block, and nothing beyond may be left out: memory of
+/// the program's that lies beside it would be of two kinds then, and the kernel would not move it (mremap).
+///
+/// The C library knows all this, but asks the program's allocator for memory to tell, which may be a tool's
+/// that uses descriptors: here they are others.
 fn own_stack() -> Range<u64> {
     let marker = 0u8;
     // SAFETY: asks for a number and an address.
     let (block, errno) = unsafe { (libc::pthread_self() as u64, libc::__errno_location() as u64) };
     let here = if stack_apart().is_some() { block } else { (&raw const marker) as u64 };
-    let lowest = block.min(errno).min(here).saturating_sub(STACK_BYTES as u64);
-    let highest = block.max(errno).max(here);
-    (lowest & !(PAGE - 1))..highest.next_multiple_of(PAGE) + PAGE
+    let end = (block.max(errno).max(here) + 1).next_multiple_of(PAGE);
+    end.saturating_sub(STACK_BYTES as u64)..end
 }
 
 /// The pages of the C library's table of this thread's dynamic thread-local memory, which lies in the
@@ -254,5 +255,35 @@ pub(crate) fn give_up_standard_streams() {
     unsafe {
         libc::close(0);
         libc::close(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overdrive_sys::thread;
+    use std::sync::mpsc::channel;
+
+    /// What the C library says of the calling thread's stack.
+    fn told() -> Range<u64> {
+        let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
+        let (mut base, mut bytes) = (std::ptr::null_mut(), 0);
+        // SAFETY: the attributes are initialised by the first call, read by the second, and destroyed by the
+        // third; all pointers are valid for their call.
+        unsafe {
+            assert_eq!(libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()), 0);
+            libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut base, &raw mut bytes);
+            libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        }
+        base as u64..base as u64 + bytes as u64
+    }
+
+    #[test]
+    fn the_stack_is_what_the_c_library_says_and_nothing_beside_it() {
+        let (tells, tell) = channel();
+        thread::start(c"of-a-test", STACK_BYTES, move || tells.send((own_stack(), told())).unwrap()).unwrap();
+        let (own, told) = tell.recv().unwrap();
+        assert_eq!(own.end, told.end, "{own:x?} {told:x?}");
+        assert!((told.start - PAGE..=told.start + PAGE).contains(&own.start), "{own:x?} {told:x?}");
     }
 }
