@@ -326,7 +326,7 @@ fn executable_memory_is_held_to_the_budget() {
     const NAME: &str = "extend_odd::executable_memory_is_held_to_the_budget";
     const BODY: &str = "\
 int main(void) {\n\
-    enum { PAGES = 160 * MIB, PART = 24 };\n\
+    enum { PAGES = 160 * MIB, PART = 20 };\n\
     uint64_t *all = map(PAGES);\n\
     int write = PROT_READ | PROT_WRITE;\n\
     if (mprotect(all, PAGES / 2 * 4096l, write | PROT_EXEC)) return 77;\n\
