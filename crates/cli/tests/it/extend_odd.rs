@@ -27,6 +27,10 @@ static int is_there(uint64_t *all, long page) {\n\
     for (int at = 0; at < 512; at += 73) if (all[page * 512 + at] != word(page, at)) return 0;\n\
     return 1;\n\
 }\n\
+static int may_lock(void) {\n\
+    struct rlimit limit;\n\
+    return !getrlimit(RLIMIT_MEMLOCK, &limit) && (limit.rlim_cur >= 8ul << 30 || !geteuid());\n\
+}\n\
 static long present(uint64_t *all, long pages) {\n\
     long count = 0;\n\
     int map = open(\"/proc/self/pagemap\", O_RDONLY);\n\
@@ -359,8 +363,7 @@ fn a_program_may_lock_all_its_memory_and_unlock_it() {
     const BODY: &str = "\
 int main(void) {\n\
     enum { PAGES = 128 * MIB };\n\
-    struct rlimit limit;\n\
-    if (getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur < 8ul << 30 && geteuid()) return 77;\n\
+    if (!may_lock()) return 77;\n\
     if (mlockall(MCL_CURRENT) || munlockall()) return 2;\n\
     uint64_t *all = map(PAGES);\n\
     for (long page = 0; page < PAGES; page++) fill(all, page);\n\
@@ -392,8 +395,7 @@ static void *locks(void *none) {\n\
 }\n\
 int main(void) {\n\
     enum { PAGES = 128 * MIB };\n\
-    struct rlimit limit;\n\
-    if (getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur < 8ul << 30 && geteuid()) return 77;\n\
+    if (!may_lock()) return 77;\n\
     uint64_t *all = map(PAGES);\n\
     pthread_t thread;\n\
     void *failed = 0;\n\
@@ -417,8 +419,7 @@ static int is_above(uint64_t *all) {\n\
     return present(all, PAGES) > 72 * MIB;\n\
 }\n\
 int main(void) {\n\
-    struct rlimit limit;\n\
-    if (getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur < 8ul << 30 && geteuid()) return 77;\n\
+    if (!may_lock()) return 77;\n\
     uint64_t *all = map(PAGES);\n\
     for (long page = 0; page < PAGES; page++) fill(all, page);\n\
     pid_t child = fork();\n\
