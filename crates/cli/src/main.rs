@@ -24,6 +24,7 @@ use flags::{Command, Flags};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    overdrive_sys::rights::set_aside();
     let words = flags::in_order(std::env::args_os());
     let program = flags::program();
     let matches = program.clone().try_get_matches_from(&words);

@@ -122,6 +122,7 @@ impl Engine {
             parts: None,
             // Regions are not in children.
             forks: Forks::LeftOut,
+            opened: None,
             store_bytes: options.store_bytes,
             managed_bytes_max: options.memory_bytes_max,
             seed: RandomState::new().hash_one(()),

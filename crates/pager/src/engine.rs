@@ -19,7 +19,7 @@ use overdrive_hist::Histogram;
 use overdrive_sys::Errno;
 use overdrive_sys::parts::Parts;
 use overdrive_sys::uffd::{Forks, PAGE};
-use setup::{failed, open_maps, staging_for, store_for, userfault_that_moves};
+use setup::{failed, open_memory, staging_for, store_for};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
@@ -102,6 +102,9 @@ pub struct Config {
     /// Whether children get the memory: what is taken over of a program they do, and regions that are left
     /// out of them they do not.
     pub forks: Forks,
+    /// By which faults are handed over so, and where the process's pages are, for one that could not open
+    /// them itself.
+    pub opened: Option<(Userfault, PageMap)>,
     /// How much of it may be used.
     pub store_bytes: u64,
     /// The most memory that can be under the pager.
@@ -351,9 +354,8 @@ impl Engine {
     pub fn new(config: Config) -> Result<Self, EngineError> {
         let limits = Limits::new(config.budget_bytes)?;
         config.stats.set(Stat::BudgetBytes, config.budget_bytes);
-        let userfault = userfault_that_moves(config.forks)?;
+        let (userfault, page_map, mappings) = open_memory(config.opened, config.forks)?;
         let (io, slots) = store_for(config.store, config.parts, config.store_bytes, config.seal.is_some())?;
-        let (page_map, mappings) = open_maps()?;
         let pool = Pool::new(limits.budget, config.compress).map_err(failed("compressed tier"))?;
         // Nothing may fail after this: the unmapping of what is registered waits for who reads the messages.
         let (staging, frames) = staging_for(&limits, &userfault)?;

@@ -511,7 +511,7 @@ pub(crate) trait AsFd {
 
 /// As [`overdrive_sys::uffd::Userfault`].
 #[derive(Debug)]
-pub(crate) struct Userfault {
+pub struct Userfault {
     memory: usize,
 }
 
@@ -692,7 +692,7 @@ impl ThreadWords {
 
 /// As [`overdrive_sys::page_map::PageMap`].
 #[derive(Debug)]
-pub(crate) struct PageMap {
+pub struct PageMap {
     memory: usize,
 }
 

@@ -65,6 +65,7 @@ fn under(name: &str, change: impl FnOnce(&mut Config), work: impl FnOnce(&Region
         store,
         parts: None,
         forks: Forks::Followed,
+        opened: None,
         store_bytes: 256 * MIB,
         managed_bytes_max: 4 * BUDGET,
         seed: 42,

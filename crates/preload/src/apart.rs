@@ -9,6 +9,7 @@ use crate::ground;
 use overdrive_pager::engine::Agent;
 use overdrive_sys::Errno;
 use overdrive_sys::apart::{Origin, handle_of, kill_by};
+use overdrive_sys::file::identity;
 use overdrive_sys::gate::Gate;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -43,7 +44,7 @@ impl Life {
         // The low numbers stay for the program.
         let programs = fcntl_dupfd_cloexec(&programs, ground::OWN).unwrap_or(programs);
         let number = programs.into_raw_fd();
-        LIFE_FILE.store(ground::identity(number).map_or(0, |(_, file)| file), Ordering::Relaxed);
+        LIFE_FILE.store(identity(number).map_or(0, |(_, file)| file), Ordering::Relaxed);
         LIFE.store(number, Ordering::Relaxed);
         Ok(Self(Some(ours)))
     }
@@ -78,7 +79,7 @@ pub(crate) fn start(
 fn let_go_of_life() {
     let number = LIFE.load(Ordering::Relaxed);
     let is_it = |(_, file)| file == LIFE_FILE.load(Ordering::Relaxed);
-    if number >= 0 && ground::identity(number).is_some_and(is_it) {
+    if number >= 0 && identity(number).is_some_and(is_it) {
         // SAFETY: this process has a table of its own, in which this is the end of the pipe.
         unsafe { libc::close(number) };
     }

@@ -3,6 +3,7 @@
 use crate::ALLOCATOR;
 use crate::setup::STACK_BYTES;
 use overdrive_sys::apart::handle_of;
+use overdrive_sys::file::{RUN_DESCRIPTORS_FROM, identity};
 use overdrive_sys::proc_stat::numbers_in;
 use overdrive_sys::uffd::PAGE;
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
@@ -123,14 +124,6 @@ fn open_nothing() -> libc::c_int {
     unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) }
 }
 
-/// The device and the file behind a descriptor.
-pub(crate) fn identity(descriptor: libc::c_int) -> Option<(u64, u64)> {
-    let mut about = std::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the kernel fills the structure when it answers 0, and only then it is read.
-    let about = unsafe { (libc::fstat(descriptor, about.as_mut_ptr()) == 0).then(|| about.assume_init()) }?;
-    Some((about.st_dev, about.st_ino))
-}
-
 /// A descriptor of the program's first thread, borrowed. None where that has ended or has no such.
 pub(crate) fn first_threads(number: libc::c_int) -> Option<OwnedFd> {
     let process = handle_of(program()).ok()?;
@@ -171,7 +164,7 @@ impl Drop for LowDescriptors {
 }
 
 /// Descriptors from here on are the run's own, by which its processes are known.
-pub(crate) const OWN: libc::c_int = 700;
+pub(crate) const OWN: libc::c_int = RUN_DESCRIPTORS_FROM;
 /// What the program was started with beside 0 to 2, a bit each.
 static INHERITED: [AtomicU64; OWN as usize / 64 + 1] = [const { AtomicU64::new(0) }; _];
 
@@ -214,15 +207,19 @@ pub(crate) fn stand_apart() {
     }
 }
 
-/// The same for a thread that is made while the program runs, in a child: it keeps no descriptor at all.
-/// False when it cannot.
-pub(crate) fn stand_apart_from_all() -> bool {
+/// The same for a thread that is made while the program runs, in a child: it keeps no descriptor but the one
+/// that is named. False when it cannot.
+pub(crate) fn stand_apart_from_all(kept: Option<libc::c_int>) -> bool {
     INHERITED.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-    // SAFETY: concerns this thread's descriptors and directory only. The table is a new one before anything
-    // in it is closed.
+    let close = |from: u32, to: u32, flags: libc::c_uint| {
+        // SAFETY: concerns this thread's descriptors only: the first call makes a table of its own.
+        from > to || unsafe { libc::syscall(libc::SYS_close_range, from, to, flags) == 0 }
+    };
+    let kept = kept.map_or(u32::MAX, libc::c_int::cast_unsigned);
+    let closed = close(kept.saturating_add(1), u32::MAX, libc::CLOSE_RANGE_UNSHARE);
+    // SAFETY: concerns this thread's descriptors and directory only.
     unsafe {
-        let apart = libc::syscall(libc::SYS_close_range, 0, u32::MAX, libc::CLOSE_RANGE_UNSHARE) == 0
-            && libc::unshare(libc::CLONE_FS) == 0;
+        let apart = closed && close(0, kept - 1, 0) && libc::unshare(libc::CLONE_FS) == 0;
         if apart {
             libc::chdir(c"/".as_ptr());
             take_standard_streams();

@@ -96,9 +96,13 @@ pub(crate) fn watch() {
 }
 
 fn look_on() {
-    let Some(asked) = ASKED.get().filter(|_| ground::stand_apart_from_all()) else { return };
+    let Some(asked) = ASKED.get() else { return };
+    let setup = asked.setup();
+    if !ground::stand_apart_from_all(setup.as_ref().ok().and_then(Setup::door)) {
+        return;
+    }
     let Some(mut ending) = asked.watch() else { return };
-    let setup = asked.setup().inspect(Setup::keep_folder);
+    let setup = setup.inspect(Setup::keep_folder);
     APART.open();
     let started = setup.and_then(|setup| {
         wait_for_growth(setup.budget_bytes() / PAGE / START_SHARE, &mut ending)?;

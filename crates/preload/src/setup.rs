@@ -9,23 +9,26 @@ use overdrive_pager::stats::Stats;
 use overdrive_sys::Errno;
 use overdrive_sys::affinity::{allowed_cpus, pin_current_thread, raise_current_thread};
 use overdrive_sys::apart::Origin;
-use overdrive_sys::file::{create_unnamed, lock_for_descendants};
+use overdrive_sys::broker::Door;
+use overdrive_sys::file::{length_limit, lock_for_descendants};
 use overdrive_sys::gate::Gate;
+use overdrive_sys::page_map::PageMap;
 use overdrive_sys::parts::Parts;
+use overdrive_sys::run_files::{RunFiles, RunPlaces, Unopened};
 use overdrive_sys::secret::fill_with_random;
 use overdrive_sys::thread;
-use overdrive_sys::uffd::Forks;
+use overdrive_sys::uffd::{Forks, Userfault};
 use overdrive_sys::volume::device_bytes;
 use std::ffi::CString;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// `budget=BYTES,store_bytes=BYTES,dir=ABSOLUTE_DIR[,spin_us=N][,avoid=CPU:CPU...][,day=BYTES]
-/// [,compress=off|auto|lz4|zstd][,encrypt=yes][,apart=yes][,device=ABSOLUTE_PATH]`, and for tests
+/// [,compress=off|auto|lz4|zstd][,encrypt=yes][,apart=yes][,device=ABSOLUTE_PATH]
+/// [,door=DESCRIPTOR:INODE]`, and for tests
 /// `fail=SEED:READS:WRITES:BAD[:END]`: of a million reads, writes and places so many fail, and after END
 /// reads the engine does.
 pub(crate) const VARIABLE: &str = "OVERDRIVE_EXTEND";
@@ -66,8 +69,11 @@ impl Wishes {
 #[derive(Debug)]
 pub(crate) struct Setup {
     budget_bytes: u64,
-    store_bytes: u64,
-    dir: PathBuf,
+    /// The directory, how much may be stored, and the device that all processes of the run share, if it is
+    /// one.
+    places: RunPlaces,
+    /// Where to ask for what this process may not do by itself.
+    door: Option<Door>,
     /// Counters lie in a file there, for others to look at.
     counted: bool,
     spin: Duration,
@@ -77,8 +83,6 @@ pub(crate) struct Setup {
     encrypt: bool,
     /// The engine stands in processes apart, not in threads of the program.
     apart: bool,
-    /// The store is a device that all processes of the run share, not a file of this one's own.
-    device: Option<PathBuf>,
     store_faults: Option<StoreFaults>,
     /// The most that is written to the store in a day.
     writes_per_day_bytes: Option<u64>,
@@ -89,7 +93,7 @@ impl Setup {
         let (mut budget, mut store, mut dir, mut spin_us) = (None, None, None, SPIN_US);
         let (mut avoid, mut store_faults, mut writes_per_day_bytes) = (Vec::new(), None, None);
         let (mut compress, mut encrypt, mut device) = (Compress::Auto, false, None);
-        let mut apart = false;
+        let (mut apart, mut door) = (false, None);
         for part in text.split(',') {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| format!("{VARIABLE}: '{part}' has no value"))?;
@@ -108,6 +112,10 @@ impl Setup {
                 "fail" => store_faults = Some(parse_faults(value)?),
                 "dir" if value.starts_with('/') => dir = Some(PathBuf::from(value)),
                 "device" if value.starts_with('/') => device = Some(PathBuf::from(value)),
+                "door" => {
+                    let found = value.parse();
+                    door = Some(found.map_err(|wanted| format!("{VARIABLE}: door={value}: {wanted}"))?);
+                }
                 "dir" | "device" => return Err(format!("{VARIABLE}: {key}={value} is not absolute")),
                 _ => return Err(format!("{VARIABLE}: unknown key '{key}'")),
             }
@@ -115,15 +123,18 @@ impl Setup {
         let missing = |key: &str| format!("{VARIABLE}: {key} is missing");
         Ok(Self {
             budget_bytes: budget.ok_or_else(|| missing("budget"))?,
-            store_bytes: store.ok_or_else(|| missing("store_bytes"))?,
-            dir: dir.ok_or_else(|| missing("dir"))?,
+            places: RunPlaces {
+                store_bytes: store.ok_or_else(|| missing("store_bytes"))?,
+                folder: dir.ok_or_else(|| missing("dir"))?,
+                device,
+            },
+            door,
             counted: true,
             spin: Duration::from_micros(spin_us),
             avoid,
             compress,
             encrypt,
             apart,
-            device,
             store_faults,
             writes_per_day_bytes,
         })
@@ -138,7 +149,12 @@ impl Setup {
     /// descriptors, whatever happens to those of the program.
     pub(crate) fn keep_folder(&self) {
         // Who may not look into it gets no engine either.
-        let _ = lock_for_descendants(&self.dir);
+        let _ = lock_for_descendants(&self.places.folder);
+    }
+
+    /// The descriptor by which the broker is asked.
+    pub(crate) fn door(&self) -> Option<i32> {
+        self.door.map(|door| door.number())
     }
 
     /// What a program asks for itself: nothing with a name stays in its folder.
@@ -148,15 +164,14 @@ impl Setup {
         }
         Ok(Self {
             budget_bytes: wishes.budget_bytes,
-            store_bytes: wishes.store_bytes,
-            dir: wishes.dir,
+            places: RunPlaces { folder: wishes.dir, store_bytes: wishes.store_bytes, device: None },
+            door: None,
             counted: false,
             spin: Duration::from_micros(SPIN_US),
             avoid: Vec::new(),
             compress: wishes.compress,
             encrypt: wishes.encrypt,
             apart: false,
-            device: None,
             store_faults: None,
             writes_per_day_bytes: wishes.writes_per_day_bytes,
         })
@@ -185,21 +200,46 @@ impl Setup {
         Ok(())
     }
 
+    /// Opens what an engine needs. What this process may not, the broker of its run does.
+    fn means(&self) -> Result<Means, String> {
+        let own = self.own_means();
+        let granted = own.as_ref().err().and(self.door).and_then(|door| door.ask().ok());
+        match granted {
+            // How long a file may be is this process's own affair.
+            Some(grant) if self.places.store_bytes <= length_limit() => Ok(Means {
+                files: grant.files,
+                counters: Some(grant.counters),
+                opened: (grant.userfault, grant.page_map),
+            }),
+            _ => own,
+        }
+    }
+
+    fn own_means(&self) -> Result<Means, String> {
+        let files = self.places.open().map_err(|unopened| self.no_store(&unopened))?;
+        let counters = self.counted.then(|| self.places.open_counters(ground::program()));
+        let counters = counters.transpose().map_err(|unopened| unopened.to_string())?;
+        let userfault = Userfault::new(Forks::Followed).map_err(|error| error.to_string())?;
+        let page_map = PageMap::open().map_err(|errno| format!("/proc/thread-self/pagemap: {errno}"))?;
+        Ok(Means { files, counters, opened: (userfault, page_map) })
+    }
+
     /// Why no file can be made for the pages, with the remedy where it is known. The directory of a run is
     /// for the user who started it.
-    fn no_store(&self, error: Errno) -> String {
-        let wanted = match error {
+    fn no_store(&self, unopened: &Unopened) -> String {
+        let wanted = match unopened.errno {
             Errno::ACCESS if self.counted && self.apart => {
-                "; the program changed its user: wanted --backend swap, or setpriv before overdrive"
+                "; the program changed its user and closed the run's descriptors (from 700 on): wanted --backend \
+                 swap, or setpriv before overdrive"
             }
             Errno::ACCESS if self.counted => {
-                "; the program changed its user: wanted --apart (enough for forked processes), --backend swap, \
-                 or setpriv before overdrive"
+                "; the program changed its user and closed the run's descriptors (from 700 on): wanted --apart \
+                 (enough for forked processes), --backend swap, or setpriv before overdrive"
             }
             Errno::FBIG => "; wanted ulimit -f unlimited",
             _ => "",
         };
-        format!("store in {}: {error}{wanted}", self.dir.display())
+        format!("{unopened}{wanted}")
     }
 
     fn start_with(
@@ -211,24 +251,21 @@ impl Setup {
         std::panic::set_hook(Box::new(|defect| say(&format!("overdrive extend: {defect}\n"))));
         // As long as this thread opens descriptors: those of the others have tables of their own by then.
         let _low = ground::LowDescriptors::take();
-        let (store, parts) = match &self.device {
-            Some(device) => shared_store(device, &self.dir, self.store_bytes)?,
-            None => {
-                let store = create_unnamed(&self.dir, self.store_bytes);
-                (store.map_err(|error| self.no_store(error))?, None)
-            }
-        };
+        let mut means = self.means()?;
+        let parts = means.parts(self.places.store_bytes)?;
+        let stats = means.stats()?;
         let config = Config {
             // More than there is limits nothing, and would only make tables large.
             budget_bytes: self.budget_bytes.min(machine_bytes()),
-            store,
+            store: means.files.store,
             parts,
             forks: Forks::Followed,
-            store_bytes: self.store_bytes,
+            opened: Some(means.opened),
+            store_bytes: self.places.store_bytes,
             managed_bytes_max: MANAGED_BYTES_MAX,
             seed: seed(),
             spin: self.spin,
-            stats: if self.counted { stats_in(&self.dir)? } else { Stats::default() },
+            stats,
             compress: self.compress,
             seal: if self.encrypt { Some(seal()?) } else { None },
             store_faults: self.store_faults,
@@ -447,39 +484,28 @@ fn serve(mut engine: Engine, places: &Places, is_apart: bool, started: &Gate) {
     say(&format!("overdrive extend: the engine failed ({why}); the program is stopped{remedy}\n"));
 }
 
-/// A device that `overdrive extend` holds and lets its programs open, with this process's parts of it.
-fn shared_store(device: &Path, dir: &Path, most_bytes: u64) -> Result<(File, Option<Parts>), String> {
-    let told = |error: &dyn std::fmt::Display| format!("store on {}: {error}", device.display());
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    let opened = options.custom_flags(libc::O_DIRECT | libc::O_CLOEXEC).open(device);
-    let store = opened.map_err(|error| told(&error))?;
-    // Who takes the device for another run first asks for all of it, and is refused while this is open.
-    store.try_lock_shared().map_err(|error| told(&error))?;
-    let bytes = device_bytes(&store).map_err(|error| told(&error))?;
-    let leases = options.create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(dir.join("leases"));
-    let leases = leases.map_err(|error| told(&error))?;
-    Ok((store, Some(Parts::new(leases, bytes, most_bytes))))
+/// What an engine needs of the kernel and of the file system.
+struct Means {
+    files: RunFiles,
+    counters: Option<File>,
+    opened: (Userfault, PageMap),
 }
 
-fn stats_in(dir: &Path) -> Result<Stats, String> {
-    let program = ground::program();
-    let path = dir.join(format!("{program}.stats"));
-    let told = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    // The same process may have been another program before (exec): its counters end here. The file is not
-    // cut short for that: where two processes have one number (PID namespaces), the other one has it mapped.
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(&path)
-        .map_err(|error| told(&error))?;
-    // Without /proc it has none.
-    let name = std::fs::read(format!("/proc/{program}/comm")).unwrap_or_default();
-    Stats::create(&file, name.trim_ascii_end()).map_err(|error| told(&error))
+impl Means {
+    /// This process's parts of a device.
+    fn parts(&mut self, most_bytes: u64) -> Result<Option<Parts>, String> {
+        let Some(leases) = self.files.leases.take() else { return Ok(None) };
+        let bytes = device_bytes(&self.files.store).map_err(|error| format!("size of the store: {error}"))?;
+        Ok(Some(Parts::new(leases, bytes, most_bytes)))
+    }
+
+    /// Its counters.
+    fn stats(&self) -> Result<Stats, String> {
+        let Some(file) = &self.counters else { return Ok(Stats::default()) };
+        // Without /proc it has none.
+        let name = std::fs::read(format!("/proc/{}/comm", ground::program())).unwrap_or_default();
+        Stats::create(file, name.trim_ascii_end()).map_err(|error| format!("the file of counters: {error}"))
+    }
 }
 
 fn seal() -> Result<Seal, String> {
@@ -501,8 +527,9 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_read() {
         let setup = Setup::parse("budget=1048576,store_bytes=4096,dir=/x/y,spin_us=3,avoid=0:2").unwrap();
-        assert_eq!((setup.budget_bytes, setup.store_bytes), (1 << 20, 4096));
-        assert_eq!((setup.dir, setup.spin), (PathBuf::from("/x/y"), Duration::from_micros(3)));
+        let places = RunPlaces { folder: PathBuf::from("/x/y"), store_bytes: 4096, device: None };
+        assert_eq!((setup.budget_bytes, setup.places, setup.door), (1 << 20, places, None));
+        assert_eq!(setup.spin, Duration::from_micros(3));
         assert_eq!(setup.avoid, [0, 2]);
     }
 
@@ -526,6 +553,7 @@ mod tests {
             ("compress=1", "is not off, auto, lz4 or zstd"),
             ("encrypt=1", "is not yes"),
             ("device=sda", "device=sda is not absolute"),
+            ("door=3:1", "wanted DESCRIPTOR:INODE"),
             ("colour=1", "unknown key 'colour'"),
             ("fail=1:2:3", "is not SEED"),
             ("", "'' has no value"),

@@ -7,7 +7,7 @@ use rustix::fs::{
 use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -156,22 +156,39 @@ pub fn check_writable(path: &Path) -> Result<(), Errno> {
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK)
 }
 
-/// The descriptor of [`lock_for_descendants`] has this number or a higher one, where programs do not look for
-/// theirs.
-const HELD_FROM: i32 = 700;
+/// Descriptors that all processes of a run inherit have this number or a higher one, where programs do not
+/// look for theirs.
+pub const RUN_DESCRIPTORS_FROM: i32 = 700;
+
+/// Makes a descriptor that this process's children and what it becomes (exec) inherit.
+///
+/// # Errors
+/// The kernel's errno: EINVAL when no descriptor may have such a number.
+pub(crate) fn hand_down(from: impl AsFd) -> Result<OwnedFd, Errno> {
+    let held = rustix::io::fcntl_dupfd_cloexec(from, RUN_DESCRIPTORS_FROM)?;
+    rustix::io::fcntl_setfd(&held, rustix::io::FdFlags::empty())?;
+    Ok(held)
+}
+
+/// The device and the file behind the descriptor of a number; none where it is not open.
+#[must_use]
+pub fn identity(number: RawFd) -> Option<(u64, u64)> {
+    let mut about = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the kernel fills the structure when it answers 0, and only then it is read.
+    let about = unsafe { (libc::fstat(number, about.as_mut_ptr()) == 0).then(|| about.assume_init()) }?;
+    Some((about.st_dev, about.st_ino))
+}
 
 /// Locks a directory (shared) for as long as this process, what it becomes, or a child of it keeps a
 /// descriptor that all of them inherit.
 ///
 /// # Errors
-/// The kernel's errno: EINVAL when no descriptor may have such a number.
+/// As `open(2)`, or EINVAL when no descriptor may have such a number.
 pub fn lock_for_descendants(folder: &Path) -> Result<(), Errno> {
     let opened =
         rustix::fs::open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::fs::flock(&opened, rustix::fs::FlockOperation::NonBlockingLockShared)?;
-    let held = rustix::io::fcntl_dupfd_cloexec(&opened, HELD_FROM)?;
-    rustix::io::fcntl_setfd(&held, rustix::io::FdFlags::empty())?;
-    std::mem::forget(held);
+    std::mem::forget(hand_down(&opened)?);
     Ok(())
 }
 

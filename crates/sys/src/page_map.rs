@@ -68,9 +68,16 @@ impl PageMap {
     /// # Errors
     /// The kernel's errno.
     pub fn open() -> Result<Self, Errno> {
-        let anonymous = AnonymousPages { statm: open("/proc/self/statm")? };
         // Of a first thread that has ended the kernel shows nothing.
-        Ok(Self { fd: open("/proc/thread-self/pagemap")?, anonymous })
+        Self::by(open("/proc/thread-self/pagemap")?)
+    }
+
+    /// By this process's pagemap, which somebody else has opened.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn by(page_map: OwnedFd) -> Result<Self, Errno> {
+        Ok(Self { fd: page_map, anonymous: AnonymousPages { statm: open("/proc/self/statm")? } })
     }
 
     /// By an open /proc/thread-self/pagemap and statm, perhaps of another process.

@@ -234,23 +234,22 @@ impl Userfault {
     /// # Errors
     /// [`UserfaultError`] names the cause and the remedy.
     pub fn new(forks: Forks) -> Result<Self, UserfaultError> {
-        let fd = open(forks)?;
-        let supported = handshake(&fd, 0, forks)?;
-        if supported & NEEDED != NEEDED {
-            return Err(UserfaultError::NoEvents);
-        }
+        let features = wanted_features(forks)?;
         // The handshake is made once per descriptor: the first was to ask, this one is to keep.
         let fd = open(forks)?;
-        let left_out = if forks == Forks::LeftOut { FEATURE_EVENT_FORK } else { 0 };
-        let features = supported & WANTED & !left_out;
-        handshake(&fd, features, forks)?;
+        handshake(fd.as_fd(), features, forks)?;
+        Ok(Self::with_features(fd, features))
+    }
+
+    /// One whose features somebody else has asked for.
+    pub(crate) fn with_features(fd: OwnedFd, features: u64) -> Self {
         let offers = Offers {
             moves: features & FEATURE_MOVE != 0,
             poison: features & FEATURE_POISON != 0,
             writes_pass: features & FEATURE_WRITES_PASS != 0,
             thread_id: features & FEATURE_THREAD_ID != 0,
         };
-        Ok(Self { fd, offers })
+        Self { fd, offers }
     }
 
     /// The one that a [`Message::Fork`] of this one brought: it serves the child's memory.
@@ -478,23 +477,33 @@ fn decode(raw: &[u8]) -> Option<Message> {
     })
 }
 
-fn open(forks: Forks) -> Result<OwnedFd, UserfaultError> {
+/// The device by which a userfaultfd can be had without a capability.
+pub(crate) fn open_device() -> Result<OwnedFd, Errno> {
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open("/dev/userfaultfd", flags, rustix::fs::Mode::empty())
+}
+
+/// A userfaultfd of this process that nobody has asked for features yet.
+pub(crate) fn open_by(device: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     const USERFAULTFD_IOC_NEW: libc::Ioctl = 0xAA00;
-    let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
-    if let Ok(device) = rustix::fs::open(
-        "/dev/userfaultfd",
-        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    ) {
-        // SAFETY: this ioctl takes the flags as its argument by value and returns a new descriptor.
-        let fd = unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW, flags.bits()) };
-        if fd >= 0 {
-            // SAFETY: the kernel has just made this descriptor for us.
-            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
-        }
+    // SAFETY: this ioctl takes the flags as its argument by value and returns a new descriptor.
+    let fd = unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW, FLAGS.bits()) };
+    if fd < 0 {
+        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
+    }
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+const FLAGS: UserfaultfdFlags = UserfaultfdFlags::CLOEXEC.union(UserfaultfdFlags::NONBLOCK);
+
+/// One by the device, or by the system call.
+pub(crate) fn open(forks: Forks) -> Result<OwnedFd, UserfaultError> {
+    if let Ok(fd) = open_device().and_then(|device| open_by(device.as_fd())) {
+        return Ok(fd);
     }
     // SAFETY: the call makes a descriptor and touches no memory.
-    match unsafe { userfaultfd(flags) } {
+    match unsafe { userfaultfd(FLAGS) } {
         Ok(fd) => Ok(fd),
         Err(Errno::PERM) => Err(UserfaultError::NotPermitted(forks)),
         Err(errno @ Errno::NOSYS) => Err(UserfaultError::Absent(errno)),
@@ -502,10 +511,21 @@ fn open(forks: Forks) -> Result<OwnedFd, UserfaultError> {
     }
 }
 
-/// Asks for features (0: for none) and returns those the kernel has.
-fn handshake(fd: &OwnedFd, features: u64, forks: Forks) -> Result<u64, UserfaultError> {
+/// What is to be asked for of what this kernel has, found by a userfaultfd of this process.
+pub(crate) fn wanted_features(forks: Forks) -> Result<u64, UserfaultError> {
+    let supported = handshake(open(forks)?.as_fd(), 0, forks)?;
+    if supported & NEEDED != NEEDED {
+        return Err(UserfaultError::NoEvents);
+    }
+    let left_out = if forks == Forks::LeftOut { FEATURE_EVENT_FORK } else { 0 };
+    Ok(supported & WANTED & !left_out)
+}
+
+/// Asks for features (0: for none) and returns those the kernel has. The rights of who asks count, not those
+/// of whose memory it is.
+pub(crate) fn handshake(fd: BorrowedFd<'_>, features: u64, forks: Forks) -> Result<u64, UserfaultError> {
     let mut call = ApiCall { api: API, features, ioctls: 0 };
-    match ioctl::<{ UFFDIO_API }, _>(fd.as_fd(), &mut call) {
+    match ioctl::<{ UFFDIO_API }, _>(fd, &mut call) {
         Ok(()) => Ok(call.features),
         Err(Errno::PERM) => Err(UserfaultError::NotPermitted(forks)),
         Err(errno) => Err(UserfaultError::Failed(errno)),

@@ -5,6 +5,7 @@
 
 mod accounting;
 pub(crate) mod ahead;
+mod broker;
 mod budget;
 mod device;
 mod engines;
@@ -33,10 +34,12 @@ use overdrive_pager::stats::Stat;
 use overdrive_sys::memory_group::MemoryGroup;
 use overdrive_sys::memory_group::zswap::ZswapFollower;
 use overdrive_sys::relay::Relay;
+use overdrive_sys::run_files::RunPlaces;
 use overdrive_sys::swap::{self, Discard, Manner, PRIORITY_MAX, SwapFile};
 use plan::{Backend, Plan};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 use store::{RunFolder, Store};
@@ -146,6 +149,7 @@ fn start_and_wait(
     if overdrive_sys::signals::pipe_was_ignored() {
         command.arg("--ignore-pipe");
     }
+    let mut _door = None;
     if let Backend::Pager { library, .. } = &plan.backend {
         let mut settings =
             OsString::from(format!("budget={},store_bytes={},dir=", plan.dram_bytes, plan.store.bytes));
@@ -154,9 +158,16 @@ fn start_and_wait(
             settings.push(format!(",day={bytes}"));
         }
         settings.push(format!(",compress={}", flags.compress.name()));
-        if let Some(device) = &plan.device {
-            settings.push(format!(",device={}", device.door()));
+        let device = plan.device.as_ref().map(Device::door);
+        if let Some(device) = &device {
+            settings.push(format!(",device={device}"));
         }
+        let places = RunPlaces {
+            folder: folder.path.clone(),
+            store_bytes: plan.store.bytes,
+            device: device.map(PathBuf::from),
+        };
+        _door = broker::start(places)?.inspect(|open| settings.push(format!(",door={}", open.door())));
         if flags.encrypt {
             settings.push(",encrypt=yes");
         }
@@ -171,6 +182,7 @@ fn start_and_wait(
         command.arg("--library").arg(library).arg("--settings").arg(settings);
     }
     let started = command.arg("--").args(&flags.command).spawn();
+    drop(_door);
     let mut child = started.map_err(|error| Refused(format!("starting the program: {error}")))?;
     relay.wait(&mut child).context("waiting for the program")
 }

@@ -218,6 +218,7 @@ fn an_ordinary_user_is_told_what_is_missing() {
     assert_eq!((code, error.lines().count()), (2, 1), "{error}");
     // The device or the sysctl would not do: the kernel tells nobody else of forks.
     assert!(error.contains("wanted CAP_SYS_PTRACE") && !error.contains("/dev/userfaultfd"), "{error}");
+    assert!(error.contains("(setcap cap_sys_ptrace+ep)"), "{error}");
     let (code, _, error) = run_with(&["--inh-caps=+sys_ptrace", "--ambient-caps=+sys_ptrace"], "pager");
     assert!(code == 0 || error.contains("setpriv"), "that is enough: {error}");
     let (code, _, error) = run("auto");

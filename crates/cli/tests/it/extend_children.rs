@@ -201,19 +201,3 @@ int main(void) {\n\
 }\n";
     passes(NAME, &with_whole(BODY), &[&[]], 32..=96, "");
 }
-
-#[test]
-fn a_child_that_may_have_no_engine_goes_on_and_that_is_told() {
-    const NAME: &str = "extend_children::a_child_that_may_have_no_engine_goes_on_and_that_is_told";
-    const BODY: &str = "\
-int main(void) {\n\
-    if (getuid()) return 77;\n\
-    int child = fork();\n\
-    if (child == 0) return setgid(65534) || setuid(65534) ? 5 : whole();\n\
-    return ended(child);\n\
-}\n";
-    const SCRIPT: &str = "\
-said=$(\"$0\" 2>&1); code=$?; test $code = 0 || exit $code\n\
-case $said in *'which was forked, has no limit: '*'wanted --apart '*) exit 0;; esac; echo \"$said\" >&2; exit 9";
-    passes(NAME, &with_whole(BODY), &[&["sh", "-c", SCRIPT]], ANY, "only root may become another user");
-}

@@ -19,6 +19,7 @@ mod extend_hold;
 mod extend_odd;
 mod extend_postgres;
 mod extend_programs;
+mod extend_rights;
 mod extend_swap;
 mod extend_trouble;
 mod help;

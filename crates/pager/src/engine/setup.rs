@@ -35,20 +35,24 @@ pub(super) fn store_for(
     Ok((io, slots))
 }
 
-pub(super) fn open_maps() -> Result<(PageMap, Mappings), EngineError> {
-    let page_map = PageMap::open().map_err(failed("/proc/thread-self/pagemap"))?;
-    Ok((page_map, Mappings::open().map_err(failed("/proc/thread-self/maps"))?))
+/// The process's memory as the kernel lets it be changed and seen, by what is open already.
+pub(super) fn open_memory(
+    opened: Option<(Userfault, PageMap)>,
+    forks: Forks,
+) -> Result<(Userfault, PageMap, Mappings), EngineError> {
+    let (userfault, page_map) = opened.unzip();
+    let userfault = userfault.map_or_else(|| Userfault::new(forks), Ok)?;
+    if !userfault.offers().moves {
+        return Err(EngineError::NoMove);
+    }
+    let page_map = page_map.map_or_else(PageMap::open, Ok).map_err(failed("/proc/thread-self/pagemap"))?;
+    Ok((userfault, page_map, Mappings::open().map_err(failed("/proc/thread-self/maps"))?))
 }
 
 pub(super) fn staging_for(limits: &Limits, userfault: &Userfault) -> Result<(Staging, Frames), EngineError> {
     let groups = (limits.total as u32).div_ceil(BLOCK_PAGES).max(4 * RELEASE_GROUPS);
     let frames = Frames::new((groups * BLOCK_PAGES) as usize, userfault).map_err(failed("staging"))?;
     Ok((Staging::new(groups), frames))
-}
-
-pub(super) fn userfault_that_moves(forks: Forks) -> Result<Userfault, EngineError> {
-    let userfault = Userfault::new(forks)?;
-    if userfault.offers().moves { Ok(userfault) } else { Err(EngineError::NoMove) }
 }
 
 /// How many segments fit a store of so many bytes.

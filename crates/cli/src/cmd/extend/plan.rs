@@ -12,10 +12,12 @@ use overdrive_host::facts::parse::field_kib;
 use overdrive_pager::engine::WRITES_PER_DAY_MIN;
 use overdrive_sys::memory_group::{self, Place, Version};
 use overdrive_sys::page_io::PageIo;
+use overdrive_sys::relay::effective_user;
+use overdrive_sys::rights::{programs_may_page, with_all};
 use overdrive_sys::ring;
 use overdrive_sys::secret::Secret;
 use overdrive_sys::swap;
-use overdrive_sys::uffd::{Forks, Userfault};
+use overdrive_sys::uffd::{Forks, Userfault, UserfaultError};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -245,7 +247,20 @@ fn check_limit(dram_bytes: u64) -> Result<()> {
 
 /// Whether this kernel lets this user page memory.
 fn check_kernel() -> Result<(), String> {
-    let faults = Userfault::new(Forks::Followed).map_err(|error| error.to_string())?;
+    let faults = with_all(|| Userfault::new(Forks::Followed)).map_err(|error| {
+        let is_user = effective_user() != 0 && matches!(error, UserfaultError::NotPermitted(_));
+        let remedy =
+            if is_user { "; root can give it to overdrive's file (setcap cap_sys_ptrace+ep)" } else { "" };
+        format!("{error}{remedy}")
+    })?;
+    // Their userfaultfd they have to make themselves, and only ask this process for its features.
+    if !programs_may_page() && Userfault::new(Forks::LeftOut).is_err() {
+        return Err(
+            "the programs that overdrive runs do not get the capability of its file: wanted read and \
+                    write access to /dev/userfaultfd as well, or vm.unprivileged_userfaultfd=1"
+                .to_owned(),
+        );
+    }
     if !faults.offers().moves {
         return Err("this kernel cannot move pages (UFFDIO_MOVE); wanted Linux 6.8 or newer".to_owned());
     }

@@ -116,6 +116,7 @@ impl World {
             store: std::fs::File::open("/dev/null").unwrap(),
             parts: None,
             forks: Forks::Followed,
+            opened: None,
             store_bytes: 4 << 20,
             managed_bytes_max: 12 * BLOCK_BYTES,
             seed: SEED,

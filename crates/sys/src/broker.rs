@@ -1,0 +1,359 @@
+//! Who started a run does for its processes what they may not do themselves: a program that has changed its
+//! user, gave up its rights or sees another root (chroot) may neither open the run's files nor follow its
+//! children.
+//!
+//! All processes of a run inherit the door: one end of a pair of sockets, of which the broker has the other.
+//! Whoever has it may ask, so no secret is needed, nor a name that another network or root would hide.
+//! A request brings a socket of its own for what follows: the broker sends the run's files, and the process's
+//! own page map, which one that has changed its user may not open either. The process makes a userfaultfd,
+//! which only itself can do, and sends it. The broker asks the kernel for its features, among them that forks
+//! are told, for which the kernel looks at the rights of who asks.
+
+use crate::Errno;
+use crate::file::{RUN_DESCRIPTORS_FROM, hand_down, identity};
+use crate::page_map::{self, PageMap};
+use crate::rights;
+use crate::run_files::RunFiles;
+use crate::uffd::{Forks, Userfault, UserfaultError, handshake, open_by, open_device, wanted_features};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::io::retry_on_intr;
+use rustix::net::sockopt::{Timeout, set_socket_passcred, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use rustix::thread::CapabilitySet;
+use std::fmt;
+use std::fs::File;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What it takes to be asked by processes of any user. What is opened for them with no more than that shows
+/// them no more than they would see had they been let: not where in the machine a page lies, say.
+const RIGHTS: CapabilitySet =
+    CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_OVERRIDE).union(CapabilitySet::DAC_READ_SEARCH);
+/// A process of the run may take this long to go on: others wait meanwhile.
+const STEP: Duration = Duration::from_secs(1);
+/// So long a process waits for the broker, which has others to serve.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The most descriptors of one message.
+const TOGETHER: usize = 5;
+/// What comes along where it is there, a bit each.
+const LEASES: u64 = 1;
+const DEVICE: u64 = 2;
+
+/// The broker's end.
+#[derive(Debug)]
+pub struct Broker(OwnedFd);
+
+/// The other end, which processes inherit that are started while this is kept.
+#[derive(Debug)]
+pub struct OpenDoor {
+    door: Door,
+    _held: OwnedFd,
+}
+
+/// What a process needs to know to ask: which of its descriptors is the door, and which socket that is, as by
+/// now it may be something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Door {
+    number: i32,
+    inode: u64,
+}
+
+/// What a process gets.
+#[derive(Debug)]
+pub struct Grant {
+    /// The run's files.
+    pub files: RunFiles,
+    /// The file of its counters.
+    pub counters: File,
+    /// Where its pages are.
+    pub page_map: PageMap,
+    /// By which its faults are handed over.
+    pub userfault: Userfault,
+}
+
+/// Opens the door of a run.
+///
+/// # Errors
+/// The kernel's errno: EINVAL where this process may not have so many descriptors.
+pub fn open() -> Result<(Broker, OpenDoor), Errno> {
+    let (own, theirs) = pair()?;
+    set_socket_passcred(&own, true)?;
+    let held = hand_down(&theirs)?;
+    let number = held.as_raw_fd();
+    let (_, inode) = identity(number).ok_or(Errno::BADF)?;
+    Ok((Broker(own), OpenDoor { door: Door { number, inode }, _held: held }))
+}
+
+impl OpenDoor {
+    /// What processes are to be told.
+    #[must_use]
+    pub fn door(&self) -> Door {
+        self.door
+    }
+}
+
+impl Broker {
+    /// Serves on the calling thread, which keeps no more rights than that takes, until no process has the
+    /// door any more. `files` opens what the process with a number is to get.
+    pub fn serve(self, files: impl Fn(u32) -> Result<(RunFiles, File), Errno>) {
+        rights::keep_only(RIGHTS);
+        while let Ok(Some(request)) = receive(self.0.as_fd()) {
+            let (Some(process), Some(answers)) = (request.process, request.descriptors.into_iter().next())
+            else {
+                continue;
+            };
+            // One that has gone, or asks for what it gets not, is no concern of the others.
+            let _ = answer(&answers, process, || files(process));
+        }
+    }
+}
+
+/// One conversation, by the socket that a process sent along.
+fn answer(
+    socket: &OwnedFd,
+    process: u32,
+    files: impl FnOnce() -> Result<(RunFiles, File), Errno>,
+) -> Result<(), Errno> {
+    set_socket_timeout(socket, Timeout::Recv, Some(STEP))?;
+    let tell = |errno: Errno| send(socket.as_fd(), [errno.raw_os_error() as u64, 0], &[]);
+    let page_map = page_map::open(&format!("/proc/{process}/pagemap"));
+    let (page_map, (files, counters)) = match page_map.and_then(|map| Ok((map, files()?))) {
+        Ok(opened) => opened,
+        Err(errno) => return tell(errno),
+    };
+    let device = open_device();
+    let mut descriptors = vec![files.store.as_fd(), counters.as_fd(), page_map.as_fd()];
+    let (leases, device) = (files.leases.as_ref().map(File::as_fd), device.as_ref().ok().map(OwnedFd::as_fd));
+    let came_along = leases.map_or(0, |_| LEASES) | device.map_or(0, |_| DEVICE);
+    descriptors.extend(leases.into_iter().chain(device));
+    send(socket.as_fd(), [0, came_along], &descriptors)?;
+    let made = receive(socket.as_fd())?.and_then(|message| message.descriptors.into_iter().next());
+    let made = made.filter(is_userfault).ok_or(Errno::INVAL)?;
+    let features = wanted_features(Forks::Followed).and_then(|features| {
+        handshake(made.as_fd(), features, Forks::Followed)?;
+        Ok(features)
+    });
+    match features {
+        Ok(features) => send(socket.as_fd(), [0, features], &[]),
+        Err(UserfaultError::NotPermitted(_)) => tell(Errno::PERM),
+        Err(UserfaultError::NoEvents) => tell(Errno::OPNOTSUPP),
+        Err(UserfaultError::Absent(errno) | UserfaultError::Failed(errno)) => tell(errno),
+    }
+}
+
+/// What a process sends may be anything, and other kinds of files have calls of their own by the same number.
+fn is_userfault(descriptor: &OwnedFd) -> bool {
+    let link = format!("/proc/thread-self/fd/{}", descriptor.as_raw_fd());
+    std::fs::read_link(link).is_ok_and(|name| name.as_os_str() == "anon_inode:[userfaultfd]")
+}
+
+impl Door {
+    /// The number of the descriptor.
+    #[must_use]
+    pub fn number(&self) -> i32 {
+        self.number
+    }
+
+    /// Asks the broker.
+    ///
+    /// # Errors
+    /// ENOTCONN when this process has closed the door; EPIPE when there is no broker any more; else what the
+    /// broker was refused itself.
+    pub fn ask(self) -> Result<Grant, Errno> {
+        if identity(self.number).is_none_or(|(_, inode)| inode != self.inode) {
+            return Err(Errno::NOTCONN);
+        }
+        // SAFETY: it was just seen to be open. Should another thread close it now, the kernel refuses what is
+        // sent.
+        let door = unsafe { BorrowedFd::borrow_raw(self.number) };
+        let (own, theirs) = pair()?;
+        set_socket_timeout(&own, Timeout::Recv, Some(PATIENCE))?;
+        send(door, [0; 2], &[theirs.as_fd()])?;
+        drop(theirs);
+        let mut files = told(receive(own.as_fd())?)?;
+        let came_along = files.word;
+        let mut next = || files.descriptors.pop_front().ok_or(Errno::PROTO);
+        let (store, counters, page_map) = (next()?, next()?, next()?);
+        let leases = if came_along & LEASES != 0 { Some(next()?) } else { None };
+        let device = if came_along & DEVICE != 0 { Some(next()?) } else { None };
+        let made = match device {
+            Some(device) => open_by(device.as_fd())?,
+            None => crate::uffd::open(Forks::LeftOut).map_err(|_| Errno::PERM)?,
+        };
+        send(own.as_fd(), [0; 2], &[made.as_fd()])?;
+        let features = told(receive(own.as_fd())?)?.word;
+        Ok(Grant {
+            files: RunFiles { store: store.into(), leases: leases.map(File::from) },
+            counters: counters.into(),
+            page_map: PageMap::by(page_map)?,
+            userfault: Userfault::with_features(made, features),
+        })
+    }
+}
+
+impl fmt::Display for Door {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}", self.number, self.inode)
+    }
+}
+
+impl FromStr for Door {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let door = text.split_once(':').and_then(|(number, inode)| {
+            let number = number.parse().ok().filter(|&number| number >= RUN_DESCRIPTORS_FROM)?;
+            Some(Self { number, inode: inode.parse().ok()? })
+        });
+        door.ok_or("wanted DESCRIPTOR:INODE")
+    }
+}
+
+fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+}
+
+/// What came in one message: a word, descriptors, and the process that sent it where the socket is to tell.
+struct Message {
+    errno: u64,
+    word: u64,
+    descriptors: std::collections::VecDeque<OwnedFd>,
+    process: Option<u32>,
+}
+
+/// An answer, unless it says why there is none.
+fn told(message: Option<Message>) -> Result<Message, Errno> {
+    let message = message.ok_or(Errno::PIPE)?;
+    match i32::try_from(message.errno) {
+        Ok(0) => Ok(message),
+        Ok(errno) => Err(Errno::from_raw_os_error(errno)),
+        Err(_) => Err(Errno::PROTO),
+    }
+}
+
+fn send(socket: BorrowedFd<'_>, words: [u64; 2], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    let bytes = words.map(u64::to_ne_bytes);
+    let parts = [IoSlice::new(bytes.as_flattened())];
+    // There is room for hundreds of messages: where there is none, nobody reads them.
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    retry_on_intr(|| sendmsg(socket, &parts, &mut ancillary, flags)).map(drop)
+}
+
+/// The next message; none when nobody is there any more.
+fn receive(socket: BorrowedFd<'_>) -> Result<Option<Message>, Errno> {
+    let mut bytes = [0; 16];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER), ScmCredentials(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let came = retry_on_intr(|| recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC))?;
+    if came.bytes == 0 {
+        return Ok(None);
+    }
+    let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|index| bytes[at + index]));
+    let mut message = Message { errno: word(0), word: word(8), descriptors: [].into(), process: None };
+    for part in ancillary.drain() {
+        match part {
+            RecvAncillaryMessage::ScmRights(descriptors) => message.descriptors.extend(descriptors),
+            RecvAncillaryMessage::ScmCredentials(who) => {
+                message.process = Some(who.pid.as_raw_nonzero().get().cast_unsigned());
+            }
+            _ => {}
+        }
+    }
+    Ok(Some(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_files::RunPlaces;
+    use crate::test_skip::skip;
+    use std::fs::read_dir;
+    use std::os::unix::fs::FileExt;
+    use std::thread::{JoinHandle, spawn};
+
+    fn serving(folder: &std::path::Path) -> (OpenDoor, JoinHandle<()>) {
+        let (broker, door) = open().unwrap();
+        let places = RunPlaces { folder: folder.to_owned(), store_bytes: 1 << 20, device: None };
+        let files = move |process| {
+            let opened = places.open().and_then(|files| Ok((files, places.open_counters(process)?)));
+            opened.map_err(|unopened| unopened.errno)
+        };
+        (door, spawn(|| broker.serve(files)))
+    }
+
+    #[test]
+    fn who_asks_gets_what_an_engine_needs() {
+        const NAME: &str = "broker::who_asks_gets_what_an_engine_needs";
+        if let Err(error) = Userfault::new(Forks::Followed) {
+            return skip(NAME, &error.to_string());
+        }
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let (open, thread) = serving(folder.path());
+        let door: Door = open.door().to_string().parse().unwrap();
+        assert_eq!(door, open.door());
+        let grant = match door.ask() {
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return skip(NAME, "no direct I/O there"),
+            grant => grant.unwrap(),
+        };
+        assert_eq!(grant.userfault.offers(), Userfault::new(Forks::Followed).unwrap().offers());
+        assert_eq!(grant.files.store.metadata().unwrap().len(), 1 << 20);
+        grant.counters.write_all_at(b"x", 0).unwrap();
+        let names: Vec<_> =
+            read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, [format!("{}.stats", std::process::id()).as_str()], "the store has no name");
+        // Where the page lies is told to nobody, root or not.
+        let (own, mut entry) = (Box::new([7u64; 512]), [0; 8]);
+        let place = own.as_ptr() as u64 / crate::uffd::PAGE;
+        File::from(grant.page_map.as_fd().try_clone_to_owned().unwrap())
+            .read_exact_at(&mut entry, place * 8)
+            .unwrap();
+        let entry = u64::from_ne_bytes(entry);
+        assert_eq!((entry >> 63, entry & ((1 << 55) - 1)), (1, 0), "{entry:x}");
+        drop(open);
+        thread.join().unwrap();
+        assert_eq!(door.ask().unwrap_err(), Errno::NOTCONN, "it is closed");
+    }
+
+    #[test]
+    fn what_is_no_request_harms_nobody() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let (open, thread) = serving(folder.path());
+        let door = open._held.as_fd();
+        let nothing = File::open("/dev/null").unwrap();
+        send(door, [0; 2], &[]).unwrap();
+        send(door, [0; 2], &[nothing.as_fd()]).unwrap();
+        let (own, theirs) = pair().unwrap();
+        send(door, [u64::MAX; 2], &[theirs.as_fd(), nothing.as_fd()]).unwrap();
+        drop(theirs);
+        // One that sends something else than its userfaultfd gets no answer.
+        if receive(own.as_fd()).unwrap().is_some_and(|files| files.errno == 0) {
+            send(own.as_fd(), [0; 2], &[nothing.as_fd()]).unwrap();
+            assert!(receive(own.as_fd()).unwrap().is_none());
+        }
+        let gone = pair().unwrap().0;
+        send(door, [0; 2], &[gone.as_fd()]).unwrap();
+        drop((gone, open));
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_broker_that_has_ended_is_not_waited_for() {
+        let (broker, open) = open().unwrap();
+        drop(broker);
+        assert_eq!(open.door().ask().unwrap_err(), Errno::PIPE);
+        for text in ["", "700", "699:1", "x:1", "700:x", "-1:1"] {
+            assert!(text.parse::<Door>().is_err(), "{text}");
+        }
+    }
+}
