@@ -9,7 +9,7 @@ use overdrive_pager::stats::Stats;
 use overdrive_sys::Errno;
 use overdrive_sys::affinity::{allowed_cpus, pin_current_thread, raise_current_thread};
 use overdrive_sys::apart::Origin;
-use overdrive_sys::broker::Door;
+use overdrive_sys::broker::{self, Door};
 use overdrive_sys::file::{length_limit, lock_for_descendants};
 use overdrive_sys::gate::Gate;
 use overdrive_sys::page_map::PageMap;
@@ -203,10 +203,12 @@ impl Setup {
     /// Opens what an engine needs. What this process may not, the broker of its run does.
     fn means(&self) -> Result<Means, String> {
         let own = self.own_means();
-        let granted = own.as_ref().err().and(self.door).and_then(|door| door.ask().ok());
-        match granted {
+        if own.is_ok() || !self.counted {
+            return own;
+        }
+        match broker::ask(self.door, &self.places.folder) {
             // How long a file may be is this process's own affair.
-            Some(grant) if self.places.store_bytes <= length_limit() => Ok(Means {
+            Ok(grant) if self.places.store_bytes <= length_limit() => Ok(Means {
                 files: grant.files,
                 counters: Some(grant.counters),
                 opened: (grant.userfault, grant.page_map),

@@ -3,11 +3,13 @@
 //! children.
 //!
 //! All processes of a run inherit the door: one end of a pair of sockets, of which the broker has the other.
-//! Whoever has it may ask, so no secret is needed, nor a name that another network or root would hide.
-//! A request brings a socket of its own for what follows: the broker sends the run's files, and the process's
-//! own page map, which one that has changed its user may not open either. The process makes a userfaultfd,
-//! which only itself can do, and sends it. The broker asks the kernel for its features, among them that forks
-//! are told, for which the kernel looks at the rights of who asks.
+//! Whoever has it may ask, so no secret is needed, nor a name that another network or root would hide. Who
+//! has closed it, as many do that start programs, calls at a socket in the run's directory, if its user may.
+//!
+//! Either way there is a socket for what follows: the broker sends the run's files, and the process's own
+//! page map, which one that has changed its user may not open either. The process makes a userfaultfd, which
+//! only itself can do, and sends it. The broker asks the kernel for its features, among them that forks are
+//! told, for which the kernel looks at the rights of who asks.
 
 use crate::Errno;
 use crate::file::{RUN_DESCRIPTORS_FROM, hand_down, identity};
@@ -15,18 +17,23 @@ use crate::page_map::{self, PageMap};
 use crate::rights;
 use crate::run_files::RunFiles;
 use crate::uffd::{Forks, Userfault, UserfaultError, handshake, open_by, open_device, wanted_features};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::retry_on_intr;
-use rustix::net::sockopt::{Timeout, set_socket_passcred, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_passcred, set_socket_timeout, socket_peercred};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
+    listen, recvmsg, sendmsg, socket_with, socketpair,
 };
+use rustix::process::Pid;
 use rustix::thread::CapabilitySet;
 use std::fmt;
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -44,9 +51,18 @@ const TOGETHER: usize = 5;
 const LEASES: u64 = 1;
 const DEVICE: u64 = 2;
 
-/// The broker's end.
+/// The broker's side.
 #[derive(Debug)]
-pub struct Broker(OwnedFd);
+pub struct Broker(Vec<End>);
+
+/// Where it is asked.
+#[derive(Debug)]
+enum End {
+    /// The other end of the door.
+    Requests(OwnedFd),
+    /// In the run's directory.
+    Calls(OwnedFd),
+}
 
 /// The other end, which processes inherit that are started while this is kept.
 #[derive(Debug)]
@@ -76,17 +92,38 @@ pub struct Grant {
     pub userfault: Userfault,
 }
 
-/// Opens the door of a run.
+/// Where in the run's directory calls are taken.
+const CALLS: &str = "broker";
+
+/// Opens the door of a run, and takes calls in its directory where that can be done.
 ///
 /// # Errors
 /// The kernel's errno: EINVAL where this process may not have so many descriptors.
-pub fn open() -> Result<(Broker, OpenDoor), Errno> {
-    let (own, theirs) = pair()?;
-    set_socket_passcred(&own, true)?;
+pub fn open(folder: &Path) -> Result<(Broker, OpenDoor), Errno> {
+    let (requests, theirs) = pair()?;
+    set_socket_passcred(&requests, true)?;
     let held = hand_down(&theirs)?;
     let number = held.as_raw_fd();
     let (_, inode) = identity(number).ok_or(Errno::BADF)?;
-    Ok((Broker(own), OpenDoor { door: Door { number, inode }, _held: held }))
+    let calls = take_calls(folder).ok().map(End::Calls);
+    let broker = Broker(std::iter::once(End::Requests(requests)).chain(calls).collect());
+    Ok((broker, OpenDoor { door: Door { number, inode }, _held: held }))
+}
+
+fn take_calls(folder: &Path) -> Result<OwnedFd, Errno> {
+    let socket = socket()?;
+    with_address(folder, |address| bind(&socket, address))?;
+    listen(&socket, 64)?;
+    Ok(socket)
+}
+
+/// The address of that socket, whose own path may be too long for one.
+fn with_address<T>(
+    folder: &Path,
+    work: impl FnOnce(&SocketAddrUnix) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    work(&SocketAddrUnix::new(format!("/proc/thread-self/fd/{}/{CALLS}", folder.as_raw_fd()))?)
 }
 
 impl OpenDoor {
@@ -98,22 +135,65 @@ impl OpenDoor {
 }
 
 impl Broker {
-    /// Serves on the calling thread, which keeps no more rights than that takes, until no process has the
-    /// door any more. `files` opens what the process with a number is to get.
+    /// Serves on the calling thread, which keeps no more rights than that takes, for as long as somebody can
+    /// ask. `files` opens what the process with a number is to get.
     pub fn serve(self, files: impl Fn(u32) -> Result<(RunFiles, File), Errno>) {
         rights::keep_only(RIGHTS);
-        while let Ok(Some(request)) = receive(self.0.as_fd()) {
-            let (Some(process), Some(answers)) = (request.process, request.descriptors.into_iter().next())
-            else {
-                continue;
-            };
-            // One that has gone, or asks for what it gets not, is no concern of the others.
-            let _ = answer(&answers, process, || files(process));
+        let mut ends = self.0;
+        while !ends.is_empty() {
+            let mut polled: Vec<_> = ends.iter().map(|end| PollFd::new(end, PollFlags::IN)).collect();
+            if retry_on_intr(|| poll(&mut polled, None)).is_err() {
+                return;
+            }
+            let ready: Vec<_> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
+            let mut ready = ready.into_iter();
+            ends.retain(|end| {
+                if ready.next() != Some(true) {
+                    return true;
+                }
+                let asked = end.next();
+                if let Ok(Some((process, socket))) = &asked {
+                    // One that has gone, or asks for what it gets not, is no concern of the others.
+                    let _ = answer(socket, *process, || files(*process));
+                }
+                asked.is_ok()
+            });
         }
     }
 }
 
-/// One conversation, by the socket that a process sent along.
+impl End {
+    /// Who asks, and the socket to answer by: none where that cannot be told.
+    ///
+    /// # Errors
+    /// Nobody will ask there any more.
+    fn next(&self) -> Result<Option<(u32, OwnedFd)>, Errno> {
+        match self {
+            Self::Requests(socket) => {
+                let request = receive(socket.as_fd())?.ok_or(Errno::PIPE)?;
+                Ok(request.process.zip(request.descriptors.into_iter().next()))
+            }
+            Self::Calls(socket) => {
+                let caller = retry_on_intr(|| accept_with(socket, SocketFlags::CLOEXEC));
+                let peer = |caller| Some((number_of(socket_peercred(&caller).ok()?.pid), caller));
+                Ok(caller.ok().and_then(peer))
+            }
+        }
+    }
+}
+
+impl AsFd for End {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        let (Self::Requests(socket) | Self::Calls(socket)) = self;
+        socket.as_fd()
+    }
+}
+
+fn number_of(process: Pid) -> u32 {
+    process.as_raw_nonzero().get().cast_unsigned()
+}
+
+/// One conversation.
 fn answer(
     socket: &OwnedFd,
     process: u32,
@@ -159,12 +239,8 @@ impl Door {
         self.number
     }
 
-    /// Asks the broker.
-    ///
-    /// # Errors
-    /// ENOTCONN when this process has closed the door; EPIPE when there is no broker any more; else what the
-    /// broker was refused itself.
-    pub fn ask(self) -> Result<Grant, Errno> {
+    /// Sends the broker a socket to answer by, and gives the other end.
+    fn request(self) -> Result<OwnedFd, Errno> {
         if identity(self.number).is_none_or(|(_, inode)| inode != self.inode) {
             return Err(Errno::NOTCONN);
         }
@@ -172,28 +248,46 @@ impl Door {
         // sent.
         let door = unsafe { BorrowedFd::borrow_raw(self.number) };
         let (own, theirs) = pair()?;
-        set_socket_timeout(&own, Timeout::Recv, Some(PATIENCE))?;
         send(door, [0; 2], &[theirs.as_fd()])?;
-        drop(theirs);
-        let mut files = told(receive(own.as_fd())?)?;
-        let came_along = files.word;
-        let mut next = || files.descriptors.pop_front().ok_or(Errno::PROTO);
-        let (store, counters, page_map) = (next()?, next()?, next()?);
-        let leases = if came_along & LEASES != 0 { Some(next()?) } else { None };
-        let device = if came_along & DEVICE != 0 { Some(next()?) } else { None };
-        let made = match device {
-            Some(device) => open_by(device.as_fd())?,
-            None => crate::uffd::open(Forks::LeftOut).map_err(|_| Errno::PERM)?,
-        };
-        send(own.as_fd(), [0; 2], &[made.as_fd()])?;
-        let features = told(receive(own.as_fd())?)?.word;
-        Ok(Grant {
-            files: RunFiles { store: store.into(), leases: leases.map(File::from) },
-            counters: counters.into(),
-            page_map: PageMap::by(page_map)?,
-            userfault: Userfault::with_features(made, features),
-        })
+        Ok(own)
     }
+}
+
+/// Asks the broker, by the door or else in the run's directory.
+///
+/// # Errors
+/// EPIPE or ECONNREFUSED when there is no broker any more, EACCES when this process has closed the door and
+/// may not enter the directory; else what the broker was refused itself.
+pub fn ask(door: Option<Door>, folder: &Path) -> Result<Grant, Errno> {
+    let own = match door.map(Door::request) {
+        Some(Ok(own)) => own,
+        _ => call(folder)?,
+    };
+    set_socket_timeout(&own, Timeout::Recv, Some(PATIENCE))?;
+    let mut files = told(receive(own.as_fd())?)?;
+    let came_along = files.word;
+    let mut next = || files.descriptors.pop_front().ok_or(Errno::PROTO);
+    let (store, counters, page_map) = (next()?, next()?, next()?);
+    let leases = if came_along & LEASES != 0 { Some(next()?) } else { None };
+    let device = if came_along & DEVICE != 0 { Some(next()?) } else { None };
+    let made = match device {
+        Some(device) => open_by(device.as_fd())?,
+        None => crate::uffd::open(Forks::LeftOut).map_err(|_| Errno::PERM)?,
+    };
+    send(own.as_fd(), [0; 2], &[made.as_fd()])?;
+    let features = told(receive(own.as_fd())?)?.word;
+    Ok(Grant {
+        files: RunFiles { store: store.into(), leases: leases.map(File::from) },
+        counters: counters.into(),
+        page_map: PageMap::by(page_map)?,
+        userfault: Userfault::with_features(made, features),
+    })
+}
+
+fn call(folder: &Path) -> Result<OwnedFd, Errno> {
+    let socket = socket()?;
+    with_address(folder, |address| connect(&socket, address))?;
+    Ok(socket)
 }
 
 impl fmt::Display for Door {
@@ -212,6 +306,10 @@ impl FromStr for Door {
         });
         door.ok_or("wanted DESCRIPTOR:INODE")
     }
+}
+
+fn socket() -> Result<OwnedFd, Errno> {
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
 fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
@@ -265,7 +363,7 @@ fn receive(socket: BorrowedFd<'_>) -> Result<Option<Message>, Errno> {
         match part {
             RecvAncillaryMessage::ScmRights(descriptors) => message.descriptors.extend(descriptors),
             RecvAncillaryMessage::ScmCredentials(who) => {
-                message.process = Some(who.pid.as_raw_nonzero().get().cast_unsigned());
+                message.process = Some(number_of(who.pid));
             }
             _ => {}
         }
@@ -282,8 +380,8 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::thread::{JoinHandle, spawn};
 
-    fn serving(folder: &std::path::Path) -> (OpenDoor, JoinHandle<()>) {
-        let (broker, door) = open().unwrap();
+    fn serving(folder: &Path) -> (OpenDoor, JoinHandle<()>) {
+        let (broker, door) = open(folder).unwrap();
         let places = RunPlaces { folder: folder.to_owned(), store_bytes: 1 << 20, device: None };
         let files = move |process| {
             let opened = places.open().and_then(|files| Ok((files, places.open_counters(process)?)));
@@ -299,19 +397,22 @@ mod tests {
             return skip(NAME, &error.to_string());
         }
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let (open, thread) = serving(folder.path());
+        let (open, _) = serving(folder.path());
         let door: Door = open.door().to_string().parse().unwrap();
         assert_eq!(door, open.door());
-        let grant = match door.ask() {
+        let elsewhere = Path::new("/");
+        let grant = match ask(Some(door), elsewhere) {
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return skip(NAME, "no direct I/O there"),
             grant => grant.unwrap(),
         };
-        assert_eq!(grant.userfault.offers(), Userfault::new(Forks::Followed).unwrap().offers());
+        let offers = Userfault::new(Forks::Followed).unwrap().offers();
+        assert_eq!(grant.userfault.offers(), offers);
         assert_eq!(grant.files.store.metadata().unwrap().len(), 1 << 20);
         grant.counters.write_all_at(b"x", 0).unwrap();
-        let names: Vec<_> =
-            read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(names, [format!("{}.stats", std::process::id()).as_str()], "the store has no name");
+        let names = read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let names: std::collections::BTreeSet<_> = names.collect();
+        let counters = format!("{}.stats", std::process::id());
+        assert_eq!(names, [CALLS.into(), counters.into()].into(), "the store has no name");
         // Where the page lies is told to nobody, root or not.
         let (own, mut entry) = (Box::new([7u64; 512]), [0; 8]);
         let place = own.as_ptr() as u64 / crate::uffd::PAGE;
@@ -321,13 +422,17 @@ mod tests {
         let entry = u64::from_ne_bytes(entry);
         assert_eq!((entry >> 63, entry & ((1 << 55) - 1)), (1, 0), "{entry:x}");
         drop(open);
-        thread.join().unwrap();
-        assert_eq!(door.ask().unwrap_err(), Errno::NOTCONN, "it is closed");
+        assert_eq!(ask(Some(door), elsewhere).unwrap_err(), Errno::NOENT, "it is closed");
+        for door in [Some(door), None] {
+            assert_eq!(ask(door, folder.path()).unwrap().userfault.offers(), offers);
+        }
     }
 
     #[test]
     fn what_is_no_request_harms_nobody() {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        // Who takes no calls ends with the door.
+        std::fs::write(folder.path().join(CALLS), "").unwrap();
         let (open, thread) = serving(folder.path());
         let door = open._held.as_fd();
         let nothing = File::open("/dev/null").unwrap();
@@ -349,9 +454,10 @@ mod tests {
 
     #[test]
     fn a_broker_that_has_ended_is_not_waited_for() {
-        let (broker, open) = open().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (broker, open) = open(folder.path()).unwrap();
         drop(broker);
-        assert_eq!(open.door().ask().unwrap_err(), Errno::PIPE);
+        assert_eq!(ask(Some(open.door()), folder.path()).unwrap_err(), Errno::CONNREFUSED);
         for text in ["", "700", "699:1", "x:1", "700:x", "-1:1"] {
             assert!(text.parse::<Door>().is_err(), "{text}");
         }

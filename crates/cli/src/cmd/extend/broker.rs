@@ -9,7 +9,7 @@ use overdrive_sys::run_files::RunPlaces;
 /// one of them is there. None where no descriptor may have its number: who cannot open everything alone is
 /// told what to do, as after the end of this process.
 pub(crate) fn start(places: RunPlaces) -> Result<Option<OpenDoor>> {
-    let Ok((broker, door)) = broker::open() else { return Ok(None) };
+    let Ok((broker, door)) = broker::open(&places.folder) else { return Ok(None) };
     let files = move |process| {
         let opened = places.open().and_then(|files| Ok((files, places.open_counters(process)?)));
         opened.map_err(|unopened| -> Errno { unopened.errno })
