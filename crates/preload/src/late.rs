@@ -98,7 +98,7 @@ pub(crate) fn watch() {
 fn look_on() {
     let Some(asked) = ASKED.get() else { return };
     let setup = asked.setup();
-    if !ground::stand_apart_from_all(setup.as_ref().ok().and_then(Setup::door)) {
+    if !ground::stand_apart_from_all(setup.as_ref().ok().and_then(Setup::channel)) {
         return;
     }
     let Some(mut ending) = asked.watch() else { return };

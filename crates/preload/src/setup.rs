@@ -9,7 +9,7 @@ use overdrive_pager::stats::Stats;
 use overdrive_sys::Errno;
 use overdrive_sys::affinity::{allowed_cpus, pin_current_thread, raise_current_thread};
 use overdrive_sys::apart::Origin;
-use overdrive_sys::broker::{self, Door};
+use overdrive_sys::broker::{self, Channel};
 use overdrive_sys::file::{length_limit, lock_for_descendants};
 use overdrive_sys::gate::Gate;
 use overdrive_sys::page_map::PageMap;
@@ -28,7 +28,7 @@ use std::time::Duration;
 
 /// `budget=BYTES,store_bytes=BYTES,dir=ABSOLUTE_DIR[,spin_us=N][,avoid=CPU:CPU...][,day=BYTES]
 /// [,compress=off|auto|lz4|zstd][,encrypt=yes][,apart=yes][,device=ABSOLUTE_PATH]
-/// [,door=DESCRIPTOR:INODE]`, and for tests
+/// [,channel=DESCRIPTOR:INODE]`, and for tests
 /// `fail=SEED:READS:WRITES:BAD[:END]`: of a million reads, writes and places so many fail, and after END
 /// reads the engine does.
 pub(crate) const VARIABLE: &str = "OVERDRIVE_EXTEND";
@@ -73,7 +73,7 @@ pub(crate) struct Setup {
     /// one.
     places: RunPlaces,
     /// Where to ask for what this process may not do by itself.
-    door: Option<Door>,
+    channel: Option<Channel>,
     /// Counters lie in a file there, for others to look at.
     counted: bool,
     spin: Duration,
@@ -93,7 +93,7 @@ impl Setup {
         let (mut budget, mut store, mut dir, mut spin_us) = (None, None, None, SPIN_US);
         let (mut avoid, mut store_faults, mut writes_per_day_bytes) = (Vec::new(), None, None);
         let (mut compress, mut encrypt, mut device) = (Compress::Auto, false, None);
-        let (mut apart, mut door) = (false, None);
+        let (mut apart, mut channel) = (false, None);
         for part in text.split(',') {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| format!("{VARIABLE}: '{part}' has no value"))?;
@@ -112,9 +112,9 @@ impl Setup {
                 "fail" => store_faults = Some(parse_faults(value)?),
                 "dir" if value.starts_with('/') => dir = Some(PathBuf::from(value)),
                 "device" if value.starts_with('/') => device = Some(PathBuf::from(value)),
-                "door" => {
+                "channel" => {
                     let found = value.parse();
-                    door = Some(found.map_err(|wanted| format!("{VARIABLE}: door={value}: {wanted}"))?);
+                    channel = Some(found.map_err(|wanted| format!("{VARIABLE}: channel={value}: {wanted}"))?);
                 }
                 "dir" | "device" => return Err(format!("{VARIABLE}: {key}={value} is not absolute")),
                 _ => return Err(format!("{VARIABLE}: unknown key '{key}'")),
@@ -128,7 +128,7 @@ impl Setup {
                 folder: dir.ok_or_else(|| missing("dir"))?,
                 device,
             },
-            door,
+            channel,
             counted: true,
             spin: Duration::from_micros(spin_us),
             avoid,
@@ -153,8 +153,8 @@ impl Setup {
     }
 
     /// The descriptor by which the broker is asked.
-    pub(crate) fn door(&self) -> Option<i32> {
-        self.door.map(|door| door.number())
+    pub(crate) fn channel(&self) -> Option<i32> {
+        self.channel.map(|channel| channel.number())
     }
 
     /// What a program asks for itself: nothing with a name stays in its folder.
@@ -165,7 +165,7 @@ impl Setup {
         Ok(Self {
             budget_bytes: wishes.budget_bytes,
             places: RunPlaces { folder: wishes.dir, store_bytes: wishes.store_bytes, device: None },
-            door: None,
+            channel: None,
             counted: false,
             spin: Duration::from_micros(SPIN_US),
             avoid: Vec::new(),
@@ -206,7 +206,7 @@ impl Setup {
         if own.is_ok() || !self.counted {
             return own;
         }
-        match broker::ask(self.door, &self.places.folder) {
+        match broker::ask(self.channel, &self.places.folder) {
             // How long a file may be is this process's own affair.
             Ok(grant) if self.places.store_bytes <= length_limit() => Ok(Means {
                 files: grant.files,
@@ -230,16 +230,15 @@ impl Setup {
     /// for the user who started it.
     fn no_store(&self, unopened: &Unopened) -> String {
         let wanted = match unopened.errno {
-            Errno::ACCESS if self.counted && self.apart => {
-                "; the program changed its user and closed the run's descriptors (from 700 on): wanted --backend \
-                 swap, or setpriv before overdrive"
-            }
             Errno::ACCESS if self.counted => {
-                "; the program changed its user and closed the run's descriptors (from 700 on): wanted --apart \
-                 (enough for forked processes), --backend swap, or setpriv before overdrive"
+                let apart = if self.apart { "" } else { "--apart (enough for forked processes), " };
+                format!(
+                    "; the program changed its user and closed the run's descriptors (from 700 on): wanted \
+                     {apart}--backend swap, or setpriv before overdrive"
+                )
             }
-            Errno::FBIG => "; wanted ulimit -f unlimited",
-            _ => "",
+            Errno::FBIG => "; wanted ulimit -f unlimited".to_owned(),
+            _ => String::new(),
         };
         format!("{unopened}{wanted}")
     }
@@ -530,7 +529,7 @@ mod tests {
     fn what_is_asked_for_is_read() {
         let setup = Setup::parse("budget=1048576,store_bytes=4096,dir=/x/y,spin_us=3,avoid=0:2").unwrap();
         let places = RunPlaces { folder: PathBuf::from("/x/y"), store_bytes: 4096, device: None };
-        assert_eq!((setup.budget_bytes, setup.places, setup.door), (1 << 20, places, None));
+        assert_eq!((setup.budget_bytes, setup.places, setup.channel), (1 << 20, places, None));
         assert_eq!(setup.spin, Duration::from_micros(3));
         assert_eq!(setup.avoid, [0, 2]);
     }
@@ -555,7 +554,7 @@ mod tests {
             ("compress=1", "is not off, auto, lz4 or zstd"),
             ("encrypt=1", "is not yes"),
             ("device=sda", "device=sda is not absolute"),
-            ("door=3:1", "wanted DESCRIPTOR:INODE"),
+            ("channel=3:1", "wanted DESCRIPTOR:INODE"),
             ("colour=1", "unknown key 'colour'"),
             ("fail=1:2:3", "is not SEED"),
             ("", "'' has no value"),

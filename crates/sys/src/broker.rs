@@ -2,9 +2,10 @@
 //! user, gave up its rights or sees another root (chroot) may neither open the run's files nor follow its
 //! children.
 //!
-//! All processes of a run inherit the door: one end of a pair of sockets, of which the broker has the other.
-//! Whoever has it may ask, so no secret is needed, nor a name that another network or root would hide. Who
-//! has closed it, as many do that start programs, calls at a socket in the run's directory, if its user may.
+//! All processes of a run inherit the channel: one end of a pair of sockets, of which the broker has the
+//! other. Whoever has it may ask, so no secret is needed, nor a name that another network or root would hide.
+//! Who has closed it, as many do that start programs, calls at a socket in the run's directory, if its user
+//! may.
 //!
 //! Either way there is a socket for what follows: the broker sends the run's files, and the process's own
 //! page map, which one that has changed its user may not open either. The process makes a userfaultfd, which
@@ -58,7 +59,7 @@ pub struct Broker(Vec<End>);
 /// Where it is asked.
 #[derive(Debug)]
 enum End {
-    /// The other end of the door.
+    /// The other end of the channel.
     Requests(OwnedFd),
     /// In the run's directory.
     Calls(OwnedFd),
@@ -66,15 +67,15 @@ enum End {
 
 /// The other end, which processes inherit that are started while this is kept.
 #[derive(Debug)]
-pub struct OpenDoor {
-    door: Door,
+pub struct OpenChannel {
+    channel: Channel,
     _held: OwnedFd,
 }
 
-/// What a process needs to know to ask: which of its descriptors is the door, and which socket that is, as by
-/// now it may be something else.
+/// What a process needs to know to ask: which of its descriptors is the channel, and which socket that is, as
+/// by now it may be something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Door {
+pub struct Channel {
     number: i32,
     inode: u64,
 }
@@ -95,11 +96,11 @@ pub struct Grant {
 /// Where in the run's directory calls are taken.
 const CALLS: &str = "broker";
 
-/// Opens the door of a run, and takes calls in its directory where that can be done.
+/// Opens the channel of a run, and takes calls in its directory where that can be done.
 ///
 /// # Errors
 /// The kernel's errno: EINVAL where this process may not have so many descriptors.
-pub fn open(folder: &Path) -> Result<(Broker, OpenDoor), Errno> {
+pub fn open(folder: &Path) -> Result<(Broker, OpenChannel), Errno> {
     let (requests, theirs) = pair()?;
     set_socket_passcred(&requests, true)?;
     let held = hand_down(&theirs)?;
@@ -107,7 +108,7 @@ pub fn open(folder: &Path) -> Result<(Broker, OpenDoor), Errno> {
     let (_, inode) = identity(number).ok_or(Errno::BADF)?;
     let calls = take_calls(folder).ok().map(End::Calls);
     let broker = Broker(std::iter::once(End::Requests(requests)).chain(calls).collect());
-    Ok((broker, OpenDoor { door: Door { number, inode }, _held: held }))
+    Ok((broker, OpenChannel { channel: Channel { number, inode }, _held: held }))
 }
 
 fn take_calls(folder: &Path) -> Result<OwnedFd, Errno> {
@@ -126,11 +127,11 @@ fn with_address<T>(
     work(&SocketAddrUnix::new(format!("/proc/thread-self/fd/{}/{CALLS}", folder.as_raw_fd()))?)
 }
 
-impl OpenDoor {
+impl OpenChannel {
     /// What processes are to be told.
     #[must_use]
-    pub fn door(&self) -> Door {
-        self.door
+    pub fn channel(&self) -> Channel {
+        self.channel
     }
 }
 
@@ -232,7 +233,7 @@ fn is_userfault(descriptor: &OwnedFd) -> bool {
     std::fs::read_link(link).is_ok_and(|name| name.as_os_str() == "anon_inode:[userfaultfd]")
 }
 
-impl Door {
+impl Channel {
     /// The number of the descriptor.
     #[must_use]
     pub fn number(&self) -> i32 {
@@ -246,20 +247,20 @@ impl Door {
         }
         // SAFETY: it was just seen to be open. Should another thread close it now, the kernel refuses what is
         // sent.
-        let door = unsafe { BorrowedFd::borrow_raw(self.number) };
+        let channel = unsafe { BorrowedFd::borrow_raw(self.number) };
         let (own, theirs) = pair()?;
-        send(door, [0; 2], &[theirs.as_fd()])?;
+        send(channel, [0; 2], &[theirs.as_fd()])?;
         Ok(own)
     }
 }
 
-/// Asks the broker, by the door or else in the run's directory.
+/// Asks the broker, by the channel or else in the run's directory.
 ///
 /// # Errors
-/// EPIPE or ECONNREFUSED when there is no broker any more, EACCES when this process has closed the door and
-/// may not enter the directory; else what the broker was refused itself.
-pub fn ask(door: Option<Door>, folder: &Path) -> Result<Grant, Errno> {
-    let own = match door.map(Door::request) {
+/// EPIPE or ECONNREFUSED when there is no broker any more, EACCES when this process has closed the channel
+/// and may not enter the directory; else what the broker was refused itself.
+pub fn ask(channel: Option<Channel>, folder: &Path) -> Result<Grant, Errno> {
+    let own = match channel.map(Channel::request) {
         Some(Ok(own)) => own,
         _ => call(folder)?,
     };
@@ -290,21 +291,21 @@ fn call(folder: &Path) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-impl fmt::Display for Door {
+impl fmt::Display for Channel {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}:{}", self.number, self.inode)
     }
 }
 
-impl FromStr for Door {
+impl FromStr for Channel {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let door = text.split_once(':').and_then(|(number, inode)| {
+        let channel = text.split_once(':').and_then(|(number, inode)| {
             let number = number.parse().ok().filter(|&number| number >= RUN_DESCRIPTORS_FROM)?;
             Some(Self { number, inode: inode.parse().ok()? })
         });
-        door.ok_or("wanted DESCRIPTOR:INODE")
+        channel.ok_or("wanted DESCRIPTOR:INODE")
     }
 }
 
@@ -380,14 +381,14 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::thread::{JoinHandle, spawn};
 
-    fn serving(folder: &Path) -> (OpenDoor, JoinHandle<()>) {
-        let (broker, door) = open(folder).unwrap();
+    fn serving(folder: &Path) -> (OpenChannel, JoinHandle<()>) {
+        let (broker, channel) = open(folder).unwrap();
         let places = RunPlaces { folder: folder.to_owned(), store_bytes: 1 << 20, device: None };
         let files = move |process| {
             let opened = places.open().and_then(|files| Ok((files, places.open_counters(process)?)));
             opened.map_err(|unopened| unopened.errno)
         };
-        (door, spawn(|| broker.serve(files)))
+        (channel, spawn(|| broker.serve(files)))
     }
 
     #[test]
@@ -398,10 +399,10 @@ mod tests {
         }
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let (open, _) = serving(folder.path());
-        let door: Door = open.door().to_string().parse().unwrap();
-        assert_eq!(door, open.door());
+        let channel: Channel = open.channel().to_string().parse().unwrap();
+        assert_eq!(channel, open.channel());
         let elsewhere = Path::new("/");
-        let grant = match ask(Some(door), elsewhere) {
+        let grant = match ask(Some(channel), elsewhere) {
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return skip(NAME, "no direct I/O there"),
             grant => grant.unwrap(),
         };
@@ -422,24 +423,24 @@ mod tests {
         let entry = u64::from_ne_bytes(entry);
         assert_eq!((entry >> 63, entry & ((1 << 55) - 1)), (1, 0), "{entry:x}");
         drop(open);
-        assert_eq!(ask(Some(door), elsewhere).unwrap_err(), Errno::NOENT, "it is closed");
-        for door in [Some(door), None] {
-            assert_eq!(ask(door, folder.path()).unwrap().userfault.offers(), offers);
+        assert_eq!(ask(Some(channel), elsewhere).unwrap_err(), Errno::NOENT, "it is closed");
+        for channel in [Some(channel), None] {
+            assert_eq!(ask(channel, folder.path()).unwrap().userfault.offers(), offers);
         }
     }
 
     #[test]
     fn what_is_no_request_harms_nobody() {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        // Who takes no calls ends with the door.
+        // Who takes no calls ends with the channel.
         std::fs::write(folder.path().join(CALLS), "").unwrap();
         let (open, thread) = serving(folder.path());
-        let door = open._held.as_fd();
+        let channel = open._held.as_fd();
         let nothing = File::open("/dev/null").unwrap();
-        send(door, [0; 2], &[]).unwrap();
-        send(door, [0; 2], &[nothing.as_fd()]).unwrap();
+        send(channel, [0; 2], &[]).unwrap();
+        send(channel, [0; 2], &[nothing.as_fd()]).unwrap();
         let (own, theirs) = pair().unwrap();
-        send(door, [u64::MAX; 2], &[theirs.as_fd(), nothing.as_fd()]).unwrap();
+        send(channel, [u64::MAX; 2], &[theirs.as_fd(), nothing.as_fd()]).unwrap();
         drop(theirs);
         // One that sends something else than its userfaultfd gets no answer.
         if receive(own.as_fd()).unwrap().is_some_and(|files| files.errno == 0) {
@@ -447,7 +448,7 @@ mod tests {
             assert!(receive(own.as_fd()).unwrap().is_none());
         }
         let gone = pair().unwrap().0;
-        send(door, [0; 2], &[gone.as_fd()]).unwrap();
+        send(channel, [0; 2], &[gone.as_fd()]).unwrap();
         drop((gone, open));
         thread.join().unwrap();
     }
@@ -457,9 +458,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (broker, open) = open(folder.path()).unwrap();
         drop(broker);
-        assert_eq!(ask(Some(open.door()), folder.path()).unwrap_err(), Errno::CONNREFUSED);
+        assert_eq!(ask(Some(open.channel()), folder.path()).unwrap_err(), Errno::CONNREFUSED);
         for text in ["", "700", "699:1", "x:1", "700:x", "-1:1"] {
-            assert!(text.parse::<Door>().is_err(), "{text}");
+            assert!(text.parse::<Channel>().is_err(), "{text}");
         }
     }
 }

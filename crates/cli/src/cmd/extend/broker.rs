@@ -2,19 +2,19 @@
 
 use anyhow::{Context, Result};
 use overdrive_sys::Errno;
-use overdrive_sys::broker::{self, OpenDoor};
+use overdrive_sys::broker::{self, OpenChannel};
 use overdrive_sys::run_files::RunPlaces;
 
-/// Opens the door for processes that are started while it is kept, and serves who comes by it for as long as
-/// one of them is there. None where no descriptor may have its number: who cannot open everything alone is
-/// told what to do, as after the end of this process.
-pub(crate) fn start(places: RunPlaces) -> Result<Option<OpenDoor>> {
-    let Ok((broker, door)) = broker::open(&places.folder) else { return Ok(None) };
+/// Opens the channel for processes that are started while it is kept, and serves who asks as long as this
+/// process lives. None where no descriptor may have its number: who cannot open everything alone is told what
+/// to do, as after the end of this process.
+pub(crate) fn start(places: RunPlaces) -> Result<Option<OpenChannel>> {
+    let Ok((broker, channel)) = broker::open(&places.folder) else { return Ok(None) };
     let files = move |process| {
         let opened = places.open().and_then(|files| Ok((files, places.open_counters(process)?)));
         opened.map_err(|unopened| -> Errno { unopened.errno })
     };
     let thread = std::thread::Builder::new().name("broker".to_owned());
     thread.spawn(move || broker.serve(files)).context("starting a thread")?;
-    Ok(Some(door))
+    Ok(Some(channel))
 }
