@@ -146,38 +146,35 @@ impl Broker {
             if retry_on_intr(|| poll(&mut polled, None)).is_err() {
                 return;
             }
-            let ready: Vec<_> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
-            let mut ready = ready.into_iter();
+            let told: Vec<_> = polled.iter().map(PollFd::revents).collect();
+            let mut told = told.into_iter();
             ends.retain(|end| {
-                if ready.next() != Some(true) {
+                let told = told.next().unwrap_or(PollFlags::empty());
+                if told.is_empty() {
                     return true;
                 }
                 let asked = end.next();
-                if let Ok(Some((process, socket))) = &asked {
+                if let Some((process, socket)) = &asked {
                     // One that has gone, or asks for what it gets not, is no concern of the others.
                     let _ = answer(socket, *process, || files(*process));
                 }
-                asked.is_ok()
+                asked.is_some() || !told.contains(PollFlags::HUP)
             });
         }
     }
 }
 
 impl End {
-    /// Who asks, and the socket to answer by: none where that cannot be told.
-    ///
-    /// # Errors
-    /// Nobody will ask there any more.
-    fn next(&self) -> Result<Option<(u32, OwnedFd)>, Errno> {
+    /// Who asks, and the socket to answer by: none where that cannot be told, or nobody does.
+    fn next(&self) -> Option<(u32, OwnedFd)> {
         match self {
             Self::Requests(socket) => {
-                let request = receive(socket.as_fd())?.ok_or(Errno::PIPE)?;
-                Ok(request.process.zip(request.descriptors.into_iter().next()))
+                let request = receive(socket.as_fd()).ok()??;
+                Some((request.process?, request.descriptors.into_iter().next()?))
             }
             Self::Calls(socket) => {
-                let caller = retry_on_intr(|| accept_with(socket, SocketFlags::CLOEXEC));
-                let peer = |caller| Some((number_of(socket_peercred(&caller).ok()?.pid), caller));
-                Ok(caller.ok().and_then(peer))
+                let caller = retry_on_intr(|| accept_with(socket, SocketFlags::CLOEXEC)).ok()?;
+                Some((number_of(socket_peercred(&caller).ok()?.pid), caller))
             }
         }
     }
@@ -438,6 +435,7 @@ mod tests {
         let channel = open._held.as_fd();
         let nothing = File::open("/dev/null").unwrap();
         send(channel, [0; 2], &[]).unwrap();
+        rustix::net::send(channel, &[], SendFlags::empty()).unwrap();
         send(channel, [0; 2], &[nothing.as_fd()]).unwrap();
         let (own, theirs) = pair().unwrap();
         send(channel, [u64::MAX; 2], &[theirs.as_fd(), nothing.as_fd()]).unwrap();

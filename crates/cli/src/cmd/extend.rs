@@ -149,7 +149,7 @@ fn start_and_wait(
     if overdrive_sys::signals::pipe_was_ignored() {
         command.arg("--ignore-pipe");
     }
-    let mut _channel = None;
+    let mut channel = None;
     if let Backend::Pager { library, .. } = &plan.backend {
         let mut settings =
             OsString::from(format!("budget={},store_bytes={},dir=", plan.dram_bytes, plan.store.bytes));
@@ -167,7 +167,7 @@ fn start_and_wait(
             store_bytes: plan.store.bytes,
             device: device.map(PathBuf::from),
         };
-        _channel =
+        channel =
             broker::start(places)?.inspect(|open| settings.push(format!(",channel={}", open.channel())));
         if flags.encrypt {
             settings.push(",encrypt=yes");
@@ -183,7 +183,7 @@ fn start_and_wait(
         command.arg("--library").arg(library).arg("--settings").arg(settings);
     }
     let started = command.arg("--").args(&flags.command).spawn();
-    drop(_channel);
+    drop(channel);
     let mut child = started.map_err(|error| Refused(format!("starting the program: {error}")))?;
     relay.wait(&mut child).context("waiting for the program")
 }
