@@ -395,7 +395,7 @@ pub(crate) struct Callers;
 
 impl Callers {
     #[allow(clippy::unnecessary_wraps, reason = "as the real one")]
-    pub(crate) fn at(_: &Door, seed: u64) -> Result<Self, Errno> {
+    pub(crate) fn at(_: &Door, seed: u64, _program: u32) -> Result<Self, Errno> {
         assert_eq!(seed, SEED);
         Ok(Self)
     }

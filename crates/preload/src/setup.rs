@@ -252,6 +252,7 @@ impl Setup {
         std::panic::set_hook(Box::new(|defect| say(&format!("overdrive extend: {defect}\n"))));
         // As long as this thread opens descriptors: those of the others have tables of their own by then.
         let _low = ground::LowDescriptors::take();
+        self.channel.into_iter().for_each(Channel::keep);
         let mut means = self.means()?;
         let parts = means.parts(self.places.store_bytes)?;
         let stats = means.stats()?;
@@ -455,7 +456,7 @@ fn serve(mut engine: Engine, places: &Places, is_apart: bool, started: &Gate) {
     };
     let _ends = ProgramEndsWithEngine(origin.clone());
     fork::note_engine();
-    engine.receive_at(&fork::DOOR);
+    engine.receive_at(&fork::DOOR, ground::program());
     // A thread that wanders between processors takes its wake-ups with it: on a machine with two it halved
     // the rate of faults.
     if let Some(own) = places.own {

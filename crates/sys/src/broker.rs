@@ -10,11 +10,13 @@
 //! Either way there is a socket for what follows: the broker sends the run's files, and the process's own
 //! page map, which one that has changed its user may not open either. The process makes a userfaultfd, which
 //! only itself can do, and sends it. The broker asks the kernel for its features, among them that forks are
-//! told, for which the kernel looks at the rights of who asks.
+//! told, for which the kernel looks at the rights of who asks. Later it may want to see what a child of the
+//! process maps and holds, which is as closed to it: it sends the socket by which that child's helper called.
 
 use crate::Errno;
 use crate::file::{RUN_DESCRIPTORS_FROM, hand_down, identity};
 use crate::page_map::{self, PageMap};
+use crate::proc_stat::{descends, number_of};
 use crate::rights;
 use crate::run_files::RunFiles;
 use crate::uffd::{Forks, Userfault, UserfaultError, handshake, open_by, open_device, wanted_features};
@@ -28,7 +30,6 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
     listen, recvmsg, sendmsg, socket_with, socketpair,
 };
-use rustix::process::Pid;
 use rustix::thread::CapabilitySet;
 use std::fmt;
 use std::fs::File;
@@ -36,6 +37,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What it takes to be asked by processes of any user. What is opened for them with no more than that shows
@@ -51,6 +53,11 @@ const TOGETHER: usize = 5;
 /// What comes along where it is there, a bit each.
 const LEASES: u64 = 1;
 const DEVICE: u64 = 2;
+/// What is asked for.
+const GRANT: u64 = 0;
+const VIEW: u64 = 1;
+/// Who serves faults waits this long to see a child.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// The broker's side.
 #[derive(Debug)]
@@ -153,28 +160,40 @@ impl Broker {
                 if told.is_empty() {
                     return true;
                 }
-                let asked = end.next();
-                if let Some((process, socket)) = &asked {
-                    // One that has gone, or asks for what it gets not, is no concern of the others.
-                    let _ = answer(socket, *process, || files(*process));
-                }
-                asked.is_some() || !told.contains(PollFlags::HUP)
+                let Some(asked) = end.next() else { return !told.contains(PollFlags::HUP) };
+                // One that has gone, or asks for what it gets not, is no concern of the others.
+                let _ = match &asked.child {
+                    Some(child) => show(&asked.socket, asked.process, child),
+                    None => answer(&asked.socket, asked.process, || files(asked.process)),
+                };
+                true
             });
         }
     }
 }
 
+/// Who asks, the socket to answer by, and that of a child which is to be seen.
+struct Asked {
+    process: u32,
+    socket: OwnedFd,
+    child: Option<OwnedFd>,
+}
+
 impl End {
-    /// Who asks, and the socket to answer by: none where that cannot be told, or nobody does.
-    fn next(&self) -> Option<(u32, OwnedFd)> {
+    /// None where it cannot be told who asks, or nobody does.
+    fn next(&self) -> Option<Asked> {
         match self {
             Self::Requests(socket) => {
                 let request = receive(socket.as_fd()).ok()??;
-                Some((request.process?, request.descriptors.into_iter().next()?))
+                let mut descriptors = request.descriptors.into_iter();
+                let (process, socket) = (request.process?, descriptors.next()?);
+                let child = if request.word == VIEW { Some(descriptors.next()?) } else { None };
+                Some(Asked { process, socket, child })
             }
             Self::Calls(socket) => {
-                let caller = retry_on_intr(|| accept_with(socket, SocketFlags::CLOEXEC)).ok()?;
-                Some((number_of(socket_peercred(&caller).ok()?.pid), caller))
+                let socket = retry_on_intr(|| accept_with(socket, SocketFlags::CLOEXEC)).ok()?;
+                let process = number_of(socket_peercred(&socket).ok()?.pid);
+                Some(Asked { process, socket, child: None })
             }
         }
     }
@@ -187,8 +206,20 @@ impl AsFd for End {
     }
 }
 
-fn number_of(process: Pid) -> u32 {
-    process.as_raw_nonzero().get().cast_unsigned()
+/// Shows a process what a child of its maps and holds.
+fn show(socket: &OwnedFd, process: u32, child: &OwnedFd) -> Result<(), Errno> {
+    let caller = number_of(socket_peercred(child)?.pid);
+    let view = if descends(caller, process) { seen(caller) } else { Err(Errno::PERM) };
+    match view {
+        Ok(view) => send(socket.as_fd(), [0; 2], &view.each_ref().map(AsFd::as_fd)),
+        Err(errno) => send(socket.as_fd(), [errno.raw_os_error() as u64, 0], &[]),
+    }
+}
+
+/// What a process maps, which of its pages are there, and how many.
+pub(crate) fn seen(process: u32) -> Result<[OwnedFd; 3], Errno> {
+    let open = |name| page_map::open(&format!("/proc/{process}/{name}"));
+    Ok([open("maps")?, open("pagemap")?, open("statm")?])
 }
 
 /// One conversation.
@@ -237,8 +268,19 @@ impl Channel {
         self.number
     }
 
-    /// Sends the broker a socket to answer by, and gives the other end.
-    fn request(self) -> Result<OwnedFd, Errno> {
+    /// Notes it for [`view`].
+    pub fn keep(self) {
+        INODE.store(self.inode, Ordering::Relaxed);
+        NUMBER.store(self.number, Ordering::Relaxed);
+    }
+
+    fn kept() -> Option<Self> {
+        let number = NUMBER.load(Ordering::Relaxed);
+        (number >= 0).then(|| Self { number, inode: INODE.load(Ordering::Relaxed) })
+    }
+
+    /// Sends the broker a socket to answer by and what goes with the request; gives the other end.
+    fn request(self, wanted: u64, child: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Errno> {
         if identity(self.number).is_none_or(|(_, inode)| inode != self.inode) {
             return Err(Errno::NOTCONN);
         }
@@ -246,9 +288,25 @@ impl Channel {
         // sent.
         let channel = unsafe { BorrowedFd::borrow_raw(self.number) };
         let (own, theirs) = pair()?;
-        send(channel, [0; 2], &[theirs.as_fd()])?;
+        let descriptors: Vec<_> = std::iter::once(theirs.as_fd()).chain(child).collect();
+        send(channel, [0, wanted], &descriptors)?;
         Ok(own)
     }
+}
+
+/// The channel of this process.
+static NUMBER: AtomicI32 = AtomicI32::new(-1);
+static INODE: AtomicU64 = AtomicU64::new(0);
+
+/// What a child maps, which of its pages are there, and how many, by a socket that it has called at.
+///
+/// # Errors
+/// As [`ask`]; ENOTCONN too when no channel was kept, EPERM when it is no child of this process.
+pub(crate) fn view(child: BorrowedFd<'_>) -> Result<[OwnedFd; 3], Errno> {
+    let own = Channel::kept().ok_or(Errno::NOTCONN)?.request(VIEW, Some(child))?;
+    set_socket_timeout(&own, Timeout::Recv, Some(GLANCE))?;
+    let came = told(receive(own.as_fd())?)?.descriptors;
+    Vec::from(came).try_into().map_err(|_| Errno::PROTO)
 }
 
 /// Asks the broker, by the channel or else in the run's directory.
@@ -257,7 +315,7 @@ impl Channel {
 /// EPIPE or ECONNREFUSED when there is no broker any more, EACCES when this process has closed the channel
 /// and may not enter the directory; else what the broker was refused itself.
 pub fn ask(channel: Option<Channel>, folder: &Path) -> Result<Grant, Errno> {
-    let own = match channel.map(Channel::request) {
+    let own = match channel.map(|channel| channel.request(GRANT, None)) {
         Some(Ok(own)) => own,
         _ => call(folder)?,
     };
@@ -444,6 +502,11 @@ mod tests {
         if receive(own.as_fd()).unwrap().is_some_and(|files| files.errno == 0) {
             send(own.as_fd(), [0; 2], &[nothing.as_fd()]).unwrap();
             assert!(receive(own.as_fd()).unwrap().is_none());
+        }
+        // What others map is not shown, nor what this process does itself: it is no child of its own.
+        for child in [pair().unwrap().0, nothing.into()] {
+            let answer = open.channel().request(VIEW, Some(child.as_fd())).unwrap();
+            assert!(!told(receive(answer.as_fd()).unwrap()).is_ok_and(|it| !it.descriptors.is_empty()));
         }
         let gone = pair().unwrap().0;
         send(channel, [0; 2], &[gone.as_fd()]).unwrap();

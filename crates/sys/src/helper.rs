@@ -249,7 +249,7 @@ mod tests {
         let address = |index: usize| base + index as u64 * PAGE;
         (0..PAGES)
             .for_each(|index| assert!(userfault.copy(address(index), &page(index as u8), true).is_ok()));
-        let mut callers = Callers::at(&DOOR, 7).unwrap();
+        let mut callers = Callers::at(&DOOR, 7, std::process::id()).unwrap();
         DOOR.want(true);
         let ((mut ready, ready_child), (go_child, mut go), (mut eof, closed)) = (pipe(), pipe(), pipe());
         let forks = std::thread::spawn(move || {

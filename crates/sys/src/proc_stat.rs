@@ -3,6 +3,7 @@
 use crate::descriptor_limit::with_one_more;
 use crate::uffd::PAGE;
 use rustix::fs::{Mode, OFlags};
+use rustix::process::Pid;
 use std::fs::File;
 use std::io::Read;
 use std::str::FromStr;
@@ -16,6 +17,28 @@ pub fn numbers_in<T: FromStr>(folder: &str) -> impl Iterator<Item = T> + use<T> 
 /// A field from the third on, counted behind the command's name, which may hold anything but its last `)`.
 pub(crate) fn field(stat: &str, number: usize) -> Option<&str> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number.checked_sub(3)?)
+}
+
+/// The field that says whose child a process is, counted as proc(5) does.
+const PARENT: usize = 4;
+
+/// Whether a process is another's child, or a child of one.
+pub(crate) fn descends(mut child: u32, process: u32) -> bool {
+    // How many generations it may be away.
+    for _ in 0..64 {
+        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        match field(&stat, PARENT).and_then(|parent| parent.parse().ok()) {
+            Some(parent) if parent == process => return true,
+            Some(parent) if parent > 1 => child = parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// As the kernel numbers it.
+pub(crate) fn number_of(process: Pid) -> u32 {
+    process.as_raw_nonzero().get().cast_unsigned()
 }
 
 /// What stands behind `name` and its colon in the status of this process. None where the kernel does not

@@ -216,10 +216,10 @@ impl Child {
 }
 
 impl Engine {
-    /// Lets helpers of children call at a door. Without one, children keep what they bring back.
-    pub fn receive_at(&mut self, door: &'static Door) {
+    /// Lets helpers of the program's children call at a door. Without one, they keep what they bring back.
+    pub fn receive_at(&mut self, door: &'static Door, program: u32) {
         // Where there are no sockets there are no helpers.
-        if let Ok(callers) = Callers::at(door, self.seed) {
+        if let Ok(callers) = Callers::at(door, self.seed, program) {
             door.want(true);
             self.helping.reception = Some(Reception { callers, due: false });
         }

@@ -5,8 +5,10 @@ use super::{
     address_of, bytes_of, socket, word,
 };
 use crate::Errno;
+use crate::broker;
 use crate::mappings::Mappings;
-use crate::page_map::{self, PageMap};
+use crate::page_map::PageMap;
+use crate::proc_stat::{descends, number_of};
 use crate::secret::fill_with_random;
 use crate::uffd::Userfault;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,6 +32,7 @@ const STRANGER: Duration = Duration::from_secs(10);
 pub struct Callers {
     socket: OwnedFd,
     secret: u64,
+    program: u32,
     waiting: Vec<Caller>,
 }
 
@@ -65,11 +68,11 @@ enum Stage {
 }
 
 impl Callers {
-    /// Opens the door. Marks are made with `seed`.
+    /// Opens the door to the children of a process. Marks are made with `seed`.
     ///
     /// # Errors
     /// Without sockets, or random numbers.
-    pub fn at(door: &Door, seed: u64) -> Result<Self, Errno> {
+    pub fn at(door: &Door, seed: u64, program: u32) -> Result<Self, Errno> {
         let mut random = [0; 16];
         fill_with_random(&mut random)?;
         let (name, secret) = (word(&random, 0), word(&random, 1));
@@ -80,7 +83,7 @@ impl Callers {
         for (place, value) in [(&door.name, name), (&door.secret, secret), (&door.seed, seed)] {
             place.store(value, Ordering::Relaxed);
         }
-        Ok(Self { socket, secret, waiting: Vec::new() })
+        Ok(Self { socket, secret, program, waiting: Vec::new() })
     }
 
     /// Whether somebody is still to be brought to its child.
@@ -92,8 +95,10 @@ impl Callers {
     /// Lets in who calls, and finds the children that they belong to among those that have no helper yet.
     pub fn bring(&mut self, children: &[(u32, &Userfault)]) -> Vec<(u32, Helper)> {
         while let Ok(socket) = accept_with(&self.socket, SocketFlags::CLOEXEC) {
-            let same_user = socket_peercred(&socket).is_ok_and(|peer| peer.uid == geteuid());
-            if same_user && rustix::io::ioctl_fionbio(&socket, true).is_ok() {
+            // The program may have changed its user, where who serves it stands apart.
+            let is_known = socket_peercred(&socket)
+                .is_ok_and(|peer| peer.uid == geteuid() || descends(number_of(peer.pid), self.program));
+            if is_known && rustix::io::ioctl_fionbio(&socket, true).is_ok() {
                 let came = Instant::now();
                 self.waiting.push(Caller { socket, came, hello: None, others: Vec::new(), asked: None });
             }
@@ -172,12 +177,13 @@ fn view_by(ancillary: &mut RecvAncillaryBuffer<'_>) -> Option<(Mappings, PageMap
     Some((Mappings::seen_by(came.next()?), PageMap::seen_by(came.next()?, came.next()?)))
 }
 
-/// The same for a child that may not open them: it has restricted itself (Landlock), or is where no /proc is
-/// (chroot).
+/// The same for a child that may not open them: it has restricted itself (Landlock), is where no /proc is
+/// (chroot), or has changed its user, as this process may have.
 fn view_from_outside(socket: &OwnedFd) -> Option<(Mappings, PageMap)> {
-    let process = socket_peercred(socket).ok()?.pid;
-    let open = |name| page_map::open(&format!("/proc/{}/{name}", process.as_raw_nonzero())).ok();
-    let view = (Mappings::seen_by(open("maps")?), PageMap::seen_by(open("pagemap")?, open("statm")?));
+    let process = number_of(socket_peercred(socket).ok()?.pid);
+    let seen = broker::seen(process).or_else(|_| broker::view(socket.as_fd())).ok()?;
+    let [mappings, page_map, statm] = seen;
+    let view = (Mappings::seen_by(mappings), PageMap::seen_by(page_map, statm));
     // When it has ended, its number may be another's. As long as it has not, its end of the socket is there.
     let mut byte = [0; 1];
     let is_there = recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) == Err(Errno::AGAIN);

@@ -138,7 +138,7 @@ impl World {
         engine.limits = Limits { budget: total, total, soft: 1, reserve, compressed };
         if scope.helpers {
             static DOOR: Door = Door::closed();
-            engine.receive_at(&DOOR);
+            engine.receive_at(&DOOR, 1);
         }
         if scope.zeroes {
             engine.zeroes.look_for();
