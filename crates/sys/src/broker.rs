@@ -268,7 +268,7 @@ impl Channel {
         self.number
     }
 
-    /// Notes it for [`view`].
+    /// Notes it for when a child is to be seen.
     pub fn keep(self) {
         INODE.store(self.inode, Ordering::Relaxed);
         NUMBER.store(self.number, Ordering::Relaxed);
