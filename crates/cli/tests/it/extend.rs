@@ -545,10 +545,10 @@ fn the_backend_swap_holds_a_program_within_its_budget_and_leaves_nothing() {
 }
 
 /// A file as a block device, detached when the test ends.
-struct Loop(String);
+pub(crate) struct Loop(pub(crate) String);
 
 impl Loop {
-    fn new(file: &Path, bytes: u64) -> Option<Self> {
+    pub(crate) fn new(file: &Path, bytes: u64) -> Option<Self> {
         std::fs::File::create(file).unwrap().set_len(bytes).unwrap();
         let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
         made.status.success().then(|| Self(String::from_utf8_lossy(&made.stdout).trim().to_owned()))

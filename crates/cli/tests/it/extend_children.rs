@@ -1,10 +1,10 @@
 //! What children map is held. One that was made before any memory of its parent's was under the pager has its own
 //! engine once it has grown, and needs its parent no more; others are served by their parent's.
 
-use crate::extend::{assert_empty, extend, ready};
+use crate::extend::{Loop, assert_empty, extend, ready};
 use crate::extend_budget::build;
 use crate::extend_odd::{ANY, COMMON, passes};
-use crate::support::{run, until};
+use crate::support::{run, skip, until};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
@@ -200,4 +200,17 @@ int main(void) {\n\
     return 0;\n\
 }\n";
     passes(NAME, &with_whole(BODY), &[&[]], 32..=96, "");
+}
+
+/// No part of the device was taken for what children have, so that they kept it.
+#[test]
+fn children_are_held_where_the_store_is_a_device() {
+    const NAME: &str = "extend_children::children_are_held_where_the_store_is_a_device";
+    let Some((folder, place, _swap_is_off)) = ready(NAME, "cc") else { return };
+    let program = build(place.path(), &format!("{COMMON}{}", crate::extend_rights::BODY), &["-O1", "-w"]);
+    let device = Loop::new(&folder.path().join("device"), 2 << 30);
+    let Some(Loop(device)) = &device else { return skip(NAME, "no loop device can be had") };
+    let words = ["--quiet", "--backend", "pager", "--dram", "64MiB", "--write-to", device];
+    let (code, _, error) = extend(&words, Path::new(device), &[program.expect("built").to_str().unwrap()]);
+    assert_eq!((code, error), (0, String::new()));
 }

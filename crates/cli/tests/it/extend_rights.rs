@@ -12,7 +12,7 @@ use std::process::Command;
 /// Goes to twice its budget, forks there, and finds all as it was, held in both processes. The first word says how
 /// it gives up its rights: as another user, or in namespaces of its own, both of which execute it again, in a child
 /// that becomes another user, or when it is that large already.
-const BODY: &str = "\
+pub(crate) const BODY: &str = "\
 #include <sched.h>\n#include <sys/stat.h>\n#include <sys/syscall.h>\n\
 enum { OLD = 128 * MIB, NEW = 64 * MIB, BUDGET = 64 * MIB };\n\
 static long in_core(uint64_t *all, long pages) {\n\

@@ -368,6 +368,9 @@ impl Engine {
     /// takes writes, and the day's share allows it.
     pub(super) fn can_write_for_children(&mut self) -> bool {
         let now = Instant::now();
+        if self.slots.empty_segments() <= LEFT {
+            self.lease_more();
+        }
         self.allowance.as_mut().is_none_or(|allowance| allowance.has(SEGMENT_SLOTS, now))
             && self.write_again.is_none_or(|again| now >= again)
             && self.slots.empty_segments() > LEFT

@@ -158,11 +158,16 @@ impl Engine {
         !paced
     }
 
-    /// Takes another part of a store that others use too, when room runs short and cannot be gained.
+    /// Takes another part of a store that others use too, when room runs short.
     fn lease(&mut self) {
-        let is_short = self.slots.empty_segments() < EMPTY_LEAST && !self.dirty.is_empty();
-        if is_short
-            && !self.slots.has_room_to_gain()
+        if self.slots.empty_segments() < EMPTY_LEAST && !self.dirty.is_empty() {
+            self.lease_more();
+        }
+    }
+
+    /// Takes one where room cannot be gained.
+    pub(super) fn lease_more(&mut self) {
+        if !self.slots.has_room_to_gain()
             && let Some(range) = self.io.lease()
         {
             let segment = |offset: u64| (offset / (u64::from(SEGMENT_SLOTS) * PAGE)) as u32;
