@@ -9,7 +9,7 @@ use crate::ground;
 use overdrive_pager::engine::Agent;
 use overdrive_sys::Errno;
 use overdrive_sys::apart::{Origin, handle_of, kill_by};
-use overdrive_sys::file::identity;
+use overdrive_sys::file::{RUN_DESCRIPTORS_FROM, identity};
 use overdrive_sys::gate::Gate;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -42,7 +42,7 @@ impl Life {
     pub(crate) fn of_this_program() -> Result<Self, Errno> {
         let (ours, programs) = pipe_with(PipeFlags::CLOEXEC)?;
         // The low numbers stay for the program.
-        let programs = fcntl_dupfd_cloexec(&programs, ground::OWN).unwrap_or(programs);
+        let programs = fcntl_dupfd_cloexec(&programs, RUN_DESCRIPTORS_FROM).unwrap_or(programs);
         let number = programs.into_raw_fd();
         LIFE_FILE.store(identity(number).map_or(0, |(_, file)| file), Ordering::Relaxed);
         LIFE.store(number, Ordering::Relaxed);

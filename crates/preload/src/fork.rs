@@ -13,6 +13,7 @@
 use crate::{ALLOCATOR, apart, ground, late};
 use overdrive_pager::engine::AtFork;
 use overdrive_pager::table::mark_of;
+use overdrive_sys::file::RUN_DESCRIPTORS_FROM;
 use overdrive_sys::helper::{self, Door};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -145,7 +146,7 @@ fn end_with_engine() -> bool {
             return !gone || libc::access(c"/proc/self".as_ptr(), libc::F_OK) != 0;
         }
         // The low numbers stay for the child.
-        let high = libc::fcntl(opened, libc::F_DUPFD_CLOEXEC, ground::OWN);
+        let high = libc::fcntl(opened, libc::F_DUPFD_CLOEXEC, RUN_DESCRIPTORS_FROM);
         let pipe = if high < 0 { opened } else { high };
         if high >= 0 {
             libc::close(opened);

@@ -163,16 +163,15 @@ impl Drop for LowDescriptors {
     }
 }
 
-/// Descriptors from here on are the run's own, by which its processes are known.
-pub(crate) const OWN: libc::c_int = RUN_DESCRIPTORS_FROM;
 /// What the program was started with beside 0 to 2, a bit each.
-static INHERITED: [AtomicU64; OWN as usize / 64 + 1] = [const { AtomicU64::new(0) }; _];
+static INHERITED: [AtomicU64; RUN_DESCRIPTORS_FROM as usize / 64 + 1] = [const { AtomicU64::new(0) }; _];
 
 /// Notes which descriptors the program was started with. To be called before this library opens any, while
 /// nothing else runs.
 pub(crate) fn note_descriptors() {
     let numbers = numbers_in("/proc/self/fd");
-    let inherited: Vec<libc::c_int> = numbers.filter(|number| (3..OWN).contains(number)).collect();
+    let inherited: Vec<libc::c_int> =
+        numbers.filter(|number| (3..RUN_DESCRIPTORS_FROM).contains(number)).collect();
     // The one by which they were read is gone already.
     // SAFETY: asks about a number.
     for number in inherited.into_iter().filter(|&number| unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0) {
@@ -201,7 +200,7 @@ pub(crate) fn stand_apart() {
         }
         libc::chdir(c"/".as_ptr());
         take_standard_streams();
-        for number in (3..OWN).filter(|&number| is_inherited(number)) {
+        for number in (3..RUN_DESCRIPTORS_FROM).filter(|&number| is_inherited(number)) {
             libc::close(number);
         }
     }
@@ -213,7 +212,7 @@ pub(crate) fn stand_apart_from_all(kept: Option<libc::c_int>) -> bool {
     INHERITED.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     let close = |from: u32, to: u32, flags: libc::c_uint| {
         // SAFETY: concerns this thread's descriptors only: the first call makes a table of its own.
-        from > to || unsafe { libc::syscall(libc::SYS_close_range, from, to, flags) == 0 }
+        unsafe { libc::syscall(libc::SYS_close_range, from, to, flags) == 0 }
     };
     let kept = kept.map_or(u32::MAX, libc::c_int::cast_unsigned);
     let closed = close(kept.saturating_add(1), u32::MAX, libc::CLOSE_RANGE_UNSHARE);

@@ -203,17 +203,17 @@ impl Setup {
     /// Opens what an engine needs. What this process may not, the broker of its run does.
     fn means(&self) -> Result<Means, String> {
         let own = self.own_means();
-        if own.is_ok() || !self.counted {
+        // How long a file may be is this process's own affair.
+        if own.is_ok() || !self.counted || self.places.store_bytes > length_limit() {
             return own;
         }
         match broker::ask(self.channel, &self.places.folder) {
-            // How long a file may be is this process's own affair.
-            Ok(grant) if self.places.store_bytes <= length_limit() => Ok(Means {
+            Ok(grant) => Ok(Means {
                 files: grant.files,
                 counters: Some(grant.counters),
                 opened: (grant.userfault, grant.page_map),
             }),
-            _ => own,
+            Err(_) => own,
         }
     }
 

@@ -18,7 +18,7 @@ use crate::file::{RUN_DESCRIPTORS_FROM, hand_down, identity};
 use crate::page_map::{self, PageMap};
 use crate::proc_stat::{descends, number_of};
 use crate::rights;
-use crate::run_files::RunFiles;
+use crate::run_files::{RunFiles, RunPlaces};
 use crate::uffd::{Forks, Userfault, UserfaultError, handshake, open_by, open_device, wanted_features};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -37,7 +37,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// What it takes to be asked by processes of any user. What is opened for them with no more than that shows
@@ -144,8 +144,8 @@ impl OpenChannel {
 
 impl Broker {
     /// Serves on the calling thread, which keeps no more rights than that takes, for as long as somebody can
-    /// ask. `files` opens what the process with a number is to get.
-    pub fn serve(self, files: impl Fn(u32) -> Result<(RunFiles, File), Errno>) {
+    /// ask: what each process gets is opened where it would open it itself.
+    pub fn serve(self, places: &RunPlaces) {
         rights::keep_only(RIGHTS);
         let mut ends = self.0;
         while !ends.is_empty() {
@@ -164,7 +164,7 @@ impl Broker {
                 // One that has gone, or asks for what it gets not, is no concern of the others.
                 let _ = match &asked.child {
                     Some(child) => show(&asked.socket, asked.process, child),
-                    None => answer(&asked.socket, asked.process, || files(asked.process)),
+                    None => answer(&asked.socket, asked.process, places),
                 };
                 true
             });
@@ -212,8 +212,13 @@ fn show(socket: &OwnedFd, process: u32, child: &OwnedFd) -> Result<(), Errno> {
     let view = if descends(caller, process) { seen(caller) } else { Err(Errno::PERM) };
     match view {
         Ok(view) => send(socket.as_fd(), [0; 2], &view.each_ref().map(AsFd::as_fd)),
-        Err(errno) => send(socket.as_fd(), [errno.raw_os_error() as u64, 0], &[]),
+        Err(errno) => refuse(socket, errno),
     }
+}
+
+/// Tells why there is no answer.
+fn refuse(socket: &OwnedFd, errno: Errno) -> Result<(), Errno> {
+    send(socket.as_fd(), [errno.raw_os_error() as u64, 0], &[])
 }
 
 /// What a process maps, which of its pages are there, and how many.
@@ -223,17 +228,15 @@ pub(crate) fn seen(process: u32) -> Result<[OwnedFd; 3], Errno> {
 }
 
 /// One conversation.
-fn answer(
-    socket: &OwnedFd,
-    process: u32,
-    files: impl FnOnce() -> Result<(RunFiles, File), Errno>,
-) -> Result<(), Errno> {
+fn answer(socket: &OwnedFd, process: u32, places: &RunPlaces) -> Result<(), Errno> {
     set_socket_timeout(socket, Timeout::Recv, Some(STEP))?;
-    let tell = |errno: Errno| send(socket.as_fd(), [errno.raw_os_error() as u64, 0], &[]);
-    let page_map = page_map::open(&format!("/proc/{process}/pagemap"));
-    let (page_map, (files, counters)) = match page_map.and_then(|map| Ok((map, files()?))) {
+    let (files, counters) = match places.open().and_then(|it| Ok((it, places.open_counters(process)?))) {
         Ok(opened) => opened,
-        Err(errno) => return tell(errno),
+        Err(unopened) => return refuse(socket, unopened.errno),
+    };
+    let page_map = match page_map::open(&format!("/proc/{process}/pagemap")) {
+        Ok(opened) => opened,
+        Err(errno) => return refuse(socket, errno),
     };
     let device = open_device();
     let mut descriptors = vec![files.store.as_fd(), counters.as_fd(), page_map.as_fd()];
@@ -249,9 +252,9 @@ fn answer(
     });
     match features {
         Ok(features) => send(socket.as_fd(), [0, features], &[]),
-        Err(UserfaultError::NotPermitted(_)) => tell(Errno::PERM),
-        Err(UserfaultError::NoEvents) => tell(Errno::OPNOTSUPP),
-        Err(UserfaultError::Absent(errno) | UserfaultError::Failed(errno)) => tell(errno),
+        Err(UserfaultError::NotPermitted(_)) => refuse(socket, Errno::PERM),
+        Err(UserfaultError::NoEvents) => refuse(socket, Errno::OPNOTSUPP),
+        Err(UserfaultError::Absent(errno) | UserfaultError::Failed(errno)) => refuse(socket, errno),
     }
 }
 
@@ -270,13 +273,8 @@ impl Channel {
 
     /// Notes it for when a child is to be seen.
     pub fn keep(self) {
-        INODE.store(self.inode, Ordering::Relaxed);
-        NUMBER.store(self.number, Ordering::Relaxed);
-    }
-
-    fn kept() -> Option<Self> {
-        let number = NUMBER.load(Ordering::Relaxed);
-        (number >= 0).then(|| Self { number, inode: INODE.load(Ordering::Relaxed) })
+        // It stays the same as long as the process is the same program.
+        let _ = KEPT.set(self);
     }
 
     /// Sends the broker a socket to answer by and what goes with the request; gives the other end.
@@ -295,15 +293,14 @@ impl Channel {
 }
 
 /// The channel of this process.
-static NUMBER: AtomicI32 = AtomicI32::new(-1);
-static INODE: AtomicU64 = AtomicU64::new(0);
+static KEPT: OnceLock<Channel> = OnceLock::new();
 
 /// What a child maps, which of its pages are there, and how many, by a socket that it has called at.
 ///
 /// # Errors
 /// As [`ask`]; ENOTCONN too when no channel was kept, EPERM when it is no child of this process.
 pub(crate) fn view(child: BorrowedFd<'_>) -> Result<[OwnedFd; 3], Errno> {
-    let own = Channel::kept().ok_or(Errno::NOTCONN)?.request(VIEW, Some(child))?;
+    let own = KEPT.get().ok_or(Errno::NOTCONN)?.request(VIEW, Some(child))?;
     set_socket_timeout(&own, Timeout::Recv, Some(GLANCE))?;
     let came = told(receive(own.as_fd())?)?.descriptors;
     Vec::from(came).try_into().map_err(|_| Errno::PROTO)
@@ -364,7 +361,8 @@ impl FromStr for Channel {
     }
 }
 
-fn socket() -> Result<OwnedFd, Errno> {
+/// One of the kind by which all of a run call one another.
+pub(crate) fn socket() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
@@ -430,7 +428,6 @@ fn receive(socket: BorrowedFd<'_>) -> Result<Option<Message>, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_files::RunPlaces;
     use crate::test_skip::skip;
     use std::fs::read_dir;
     use std::os::unix::fs::FileExt;
@@ -439,11 +436,7 @@ mod tests {
     fn serving(folder: &Path) -> (OpenChannel, JoinHandle<()>) {
         let (broker, channel) = open(folder).unwrap();
         let places = RunPlaces { folder: folder.to_owned(), store_bytes: 1 << 20, device: None };
-        let files = move |process| {
-            let opened = places.open().and_then(|files| Ok((files, places.open_counters(process)?)));
-            opened.map_err(|unopened| unopened.errno)
-        };
-        (channel, spawn(|| broker.serve(files)))
+        (channel, spawn(move || broker.serve(&places)))
     }
 
     #[test]

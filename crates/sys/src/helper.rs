@@ -14,8 +14,7 @@
 
 use crate::Errno;
 use crate::uffd::PAGE;
-use rustix::fd::OwnedFd;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use rustix::net::SocketAddrUnix;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 mod callers;
@@ -115,10 +114,6 @@ fn address_of(name: u64) -> Result<SocketAddrUnix, Errno> {
         *place = b"0123456789abcdef"[(name >> (4 * index) & 15) as usize];
     }
     SocketAddrUnix::new_abstract_name(&text)
-}
-
-fn socket() -> Result<OwnedFd, Errno> {
-    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
 #[cfg(test)]

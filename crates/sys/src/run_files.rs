@@ -59,20 +59,14 @@ impl RunPlaces {
         Ok(RunFiles { store: store.into(), leases: Some(leases) })
     }
 
-    /// The file of a process's counters.
-    #[must_use]
-    pub fn counters(&self, process: u32) -> PathBuf {
-        self.folder.join(format!("{process}.stats"))
-    }
-
-    /// Opens it. The same process may have been another program before (exec), whose counters end here. The
-    /// file is not cut short for that: where two processes have one number (PID namespaces), the other one
-    /// has it mapped.
+    /// Opens the file of a process's counters. The same process may have been another program before (exec),
+    /// whose counters end here. The file is not cut short for that: where two processes have one number (PID
+    /// namespaces), the other one has it mapped.
     ///
     /// # Errors
     /// As [`RunPlaces::open`].
     pub fn open_counters(&self, process: u32) -> Result<File, Unopened> {
-        let path = self.counters(process);
+        let path = self.folder.join(format!("{process}.stats"));
         own_file(&path).map_err(|errno| Unopened { place: path.display().to_string(), errno })
     }
 }

@@ -1,6 +1,6 @@
 //! Memory extension: refusals before anything starts, real programs above their budget, and nothing left behind.
 
-use crate::support::{folder, overdrive, read, run, skip, swap_stays_off, until};
+use crate::support::{OrdinaryUser, folder, overdrive, read, run, skip, swap_stays_off, until};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -187,20 +187,16 @@ fn a_static_program_is_refused_to_the_pager_with_the_remedy() {
 fn an_ordinary_user_is_told_what_is_missing() {
     let _swap_is_off = swap_stays_off();
     const NAME: &str = "extend::an_ordinary_user_is_told_what_is_missing";
-    if !has(NAME, "setpriv") || library(NAME).is_none() {
+    if library(NAME).is_none() {
         return;
     }
     let limited = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").unwrap_or_default();
     if limited.trim() != "0" {
         return skip(NAME, "vm.unprivileged_userfaultfd allows everybody to page");
     }
-    let place = tempfile::tempdir_in("/var/tmp").unwrap();
-    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-    // The build directory may be out of that user's reach.
-    for name in ["overdrive", "libovermem.so"] {
-        let from = Path::new(env!("CARGO_BIN_EXE_overdrive")).with_file_name(name);
-        std::fs::copy(from, place.path().join(name)).unwrap();
-    }
+    let Some(OrdinaryUser { place }) = OrdinaryUser::at_hand(NAME).inspect(OrdinaryUser::take_library) else {
+        return;
+    };
     let run_with = |rights: &[&str], backend: &str| {
         let mut command = Command::new("setpriv");
         command
@@ -212,9 +208,6 @@ fn an_ordinary_user_is_told_what_is_missing() {
     };
     let run = |backend: &str| run_with(&[], backend);
     let (code, _, error) = run("pager");
-    if error.contains("setpriv") {
-        return skip(NAME, &format!("no other user can be had: {}", error.trim()));
-    }
     assert_eq!((code, error.lines().count()), (2, 1), "{error}");
     // The device or the sysctl would not do: the kernel tells nobody else of forks.
     assert!(error.contains("wanted CAP_SYS_PTRACE") && !error.contains("/dev/userfaultfd"), "{error}");

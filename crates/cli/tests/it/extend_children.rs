@@ -207,7 +207,7 @@ int main(void) {\n\
 fn children_are_held_where_the_store_is_a_device() {
     const NAME: &str = "extend_children::children_are_held_where_the_store_is_a_device";
     let Some((folder, place, _swap_is_off)) = ready(NAME, "cc") else { return };
-    let program = build(place.path(), &format!("{COMMON}{}", crate::extend_rights::BODY), &["-O1", "-w"]);
+    let program = build(place.path(), &crate::extend_rights::source(), &["-O1", "-w"]);
     let device = Loop::new(&folder.path().join("device"), 2 << 30);
     let Some(Loop(device)) = &device else { return skip(NAME, "no loop device can be had") };
     let words = ["--quiet", "--backend", "pager", "--dram", "64MiB", "--write-to", device];

@@ -3,16 +3,17 @@
 
 use crate::extend::{assert_empty, ready};
 use crate::extend_budget::build;
+use crate::extend_children::with_whole;
 use crate::extend_odd::COMMON;
 use crate::support::{OrdinaryUser, read, skip};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// Goes to twice its budget, forks there, and finds all as it was, held in both processes. The first word says how
 /// it gives up its rights: as another user, or in namespaces of its own, both of which execute it again, in a child
 /// that becomes another user, or when it is that large already.
-pub(crate) const BODY: &str = "\
+const BODY: &str = "\
 #include <sched.h>\n#include <sys/stat.h>\n#include <sys/syscall.h>\n\
 enum { OLD = 128 * MIB, NEW = 64 * MIB, BUDGET = 64 * MIB };\n\
 static long in_core(uint64_t *all, long pages) {\n\
@@ -27,10 +28,6 @@ static int is_held(uint64_t *all, uint64_t *more) {\n\
     for (int n = 0; in_core(all, OLD) + (more ? in_core(more, NEW) : 0) > BUDGET; n++)\n\
         if (n == 100) return 0; else usleep(100000);\n\
     return 1;\n\
-}\n\
-static int ended(int child) {\n\
-    int status;\n\
-    return waitpid(child, &status, 0) != child ? 21 : WEXITSTATUS(status) | WTERMSIG(status);\n\
 }\n\
 static int becomes_nobody(void) { return setgid(65534) || setuid(65534); }\n\
 static int held(int becomes) {\n\
@@ -65,12 +62,16 @@ int main(int words, char **word) {\n\
 }\n";
 
 /// `overdrive` and its library where another user reaches them, with a program to run.
-fn place(name: &str) -> Option<(OrdinaryUser, std::path::PathBuf)> {
+fn place(name: &str) -> Option<(OrdinaryUser, PathBuf)> {
     let user = OrdinaryUser::at_hand(name)?;
-    let library = Path::new(env!("CARGO_BIN_EXE_overdrive")).with_file_name("libovermem.so");
-    std::fs::copy(library, user.place.path().join("libovermem.so")).unwrap();
-    let program = build(user.place.path(), &format!("{COMMON}{BODY}"), &["-O1", "-w"]).expect("built");
+    user.take_library();
+    let program = build(user.place.path(), &source(), &["-O1", "-w"]).expect("built");
     Some((user, program))
+}
+
+/// The program.
+pub(crate) fn source() -> String {
+    format!("{COMMON}{}", with_whole(BODY))
 }
 
 const LIMITS: [&str; 5] = ["--quiet", "--backend", "pager", "--dram", "64MiB"];

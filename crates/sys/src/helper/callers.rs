@@ -2,10 +2,10 @@
 
 use super::{
     AT_ONCE, CONTENT, DONE, Door, HELLO, LATER, LOOK, OWN_BYTES, SEEN, Stretch, TAKE, VERDICT, YES,
-    address_of, bytes_of, socket, word,
+    address_of, bytes_of, word,
 };
 use crate::Errno;
-use crate::broker;
+use crate::broker::{self, socket};
 use crate::mappings::Mappings;
 use crate::page_map::PageMap;
 use crate::proc_stat::{descends, number_of};
@@ -174,16 +174,18 @@ fn view_by(ancillary: &mut RecvAncillaryBuffer<'_>) -> Option<(Mappings, PageMap
         _ => None,
     });
     let mut came = came.flatten();
-    Some((Mappings::seen_by(came.next()?), PageMap::seen_by(came.next()?, came.next()?)))
+    Some(view_of([came.next()?, came.next()?, came.next()?]))
+}
+
+fn view_of([mappings, page_map, statm]: [OwnedFd; 3]) -> (Mappings, PageMap) {
+    (Mappings::seen_by(mappings), PageMap::seen_by(page_map, statm))
 }
 
 /// The same for a child that may not open them: it has restricted itself (Landlock), is where no /proc is
 /// (chroot), or has changed its user, as this process may have.
 fn view_from_outside(socket: &OwnedFd) -> Option<(Mappings, PageMap)> {
     let process = number_of(socket_peercred(socket).ok()?.pid);
-    let seen = broker::seen(process).or_else(|_| broker::view(socket.as_fd())).ok()?;
-    let [mappings, page_map, statm] = seen;
-    let view = (Mappings::seen_by(mappings), PageMap::seen_by(page_map, statm));
+    let view = view_of(broker::seen(process).or_else(|_| broker::view(socket.as_fd())).ok()?);
     // When it has ended, its number may be another's. As long as it has not, its end of the socket is there.
     let mut byte = [0; 1];
     let is_there = recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) == Err(Errno::AGAIN);

@@ -1,7 +1,8 @@
 //! The thread itself, and how a child starts it.
 
-use super::{AT_ONCE, CONTENT, Door, Errand, LATER, LOOK, TAKE, YES, address_of, bytes_of, socket};
+use super::{AT_ONCE, CONTENT, Door, Errand, LATER, LOOK, TAKE, YES, address_of, bytes_of};
 use crate::Errno;
+use crate::broker::socket;
 use crate::frames::keep_page;
 use crate::gate::Gate;
 use crate::own_memory::drop_pages;

@@ -1,7 +1,6 @@
 //! What this process does for the run's processes that they may not do themselves, on a thread of its own.
 
 use anyhow::{Context, Result};
-use overdrive_sys::Errno;
 use overdrive_sys::broker::{self, OpenChannel};
 use overdrive_sys::run_files::RunPlaces;
 
@@ -10,11 +9,7 @@ use overdrive_sys::run_files::RunPlaces;
 /// to do, as after the end of this process.
 pub(crate) fn start(places: RunPlaces) -> Result<Option<OpenChannel>> {
     let Ok((broker, channel)) = broker::open(&places.folder) else { return Ok(None) };
-    let files = move |process| {
-        let opened = places.open().and_then(|files| Ok((files, places.open_counters(process)?)));
-        opened.map_err(|unopened| -> Errno { unopened.errno })
-    };
     let thread = std::thread::Builder::new().name("broker".to_owned());
-    thread.spawn(move || broker.serve(files)).context("starting a thread")?;
+    thread.spawn(move || broker.serve(&places)).context("starting a thread")?;
     Ok(Some(channel))
 }
