@@ -2,16 +2,28 @@
 
 use crate::descriptor_limit::with_one_more;
 use crate::uffd::PAGE;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::process::Pid;
 use std::fs::File;
 use std::io::Read;
+use std::mem::MaybeUninit;
 use std::str::FromStr;
 
 /// The entries of a folder of /proc that are numbers: processes, threads or descriptors.
+///
+/// The C library's `opendir` is not asked: it takes memory of the program's allocator, which may not be
+/// ready yet when the pager's library starts (that of GNU Common Lisp is in `main`).
 pub fn numbers_in<T: FromStr>(folder: &str) -> impl Iterator<Item = T> + use<T> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    let mut numbers = Vec::new();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if let Ok(folder) = with_one_more(|| rustix::fs::open(folder, flags, Mode::empty())) {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut entries = RawDir::new(folder, &mut buffer);
+        while let Some(Ok(entry)) = entries.next() {
+            numbers.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<T>().ok()));
+        }
+    }
+    numbers.into_iter()
 }
 
 /// A field from the third on, counted behind the command's name, which may hold anything but its last `)`.

@@ -43,7 +43,7 @@ pub enum Notice {
         /// What cannot be evicted.
         stuck_bytes: u64,
     },
-    /// A child holds more than the budget, and no engine can evict it.
+    /// A child holds more than the budget: no engine can evict it, or its own has no room in its store.
     ChildAbove {
         /// The child's number.
         process: u32,
@@ -116,9 +116,9 @@ impl fmt::Display for Notice {
             ),
             Self::ChildAbove { process, bytes } => write!(
                 f,
-                "its child {process} holds {}, more than the budget: static and Go programs, children made \
-                 without the C library's fork, and what more than 16 children share are not limited; \
-                 wanted --backend swap, which limits all together",
+                "its child {process} holds {}, more than the budget: an engine of its own says why by itself; \
+                 static and Go programs, children made without the C library's fork, and what more than 16 \
+                 children share are not limited; wanted --backend swap, which limits all together",
                 format_size(bytes.next_multiple_of(MIB))
             ),
             Self::SharedAbove { bytes } => write!(

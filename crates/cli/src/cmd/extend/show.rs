@@ -195,7 +195,7 @@ fn troubles(now: &Process) -> String {
     }
     if now.get(Stat::ChildAbove) > 0 {
         let held = short(now.get(Stat::ChildAbove) * PAGE);
-        let _ = writeln!(text, "{pid:>7} has a child that holds {held}, and is not limited");
+        let _ = writeln!(text, "{pid:>7} has a child that holds {held}, more than the budget");
     }
     let shared = now.get(Stat::Shared) * PAGE;
     if is_much_beside(shared, now.get(Stat::BudgetBytes)) {
