@@ -28,7 +28,7 @@ use std::time::Duration;
 
 /// `budget=BYTES,store_bytes=BYTES,dir=ABSOLUTE_DIR[,spin_us=N][,avoid=CPU:CPU...][,day=BYTES]
 /// [,compress=off|auto|lz4|zstd][,encrypt=yes][,apart=yes][,device=ABSOLUTE_PATH]
-/// [,channel=DESCRIPTOR:INODE]`, and for tests
+/// [,channel=DESCRIPTOR:INODE:NAME:SECRET]`, and for tests
 /// `fail=SEED:READS:WRITES:BAD[:END]`: of a million reads, writes and places so many fail, and after END
 /// reads the engine does.
 pub(crate) const VARIABLE: &str = "OVERDRIVE_EXTEND";
@@ -204,10 +204,9 @@ impl Setup {
     fn means(&self) -> Result<Means, String> {
         let own = self.own_means();
         // How long a file may be is this process's own affair.
-        if own.is_ok() || !self.counted || self.places.store_bytes > length_limit() {
-            return own;
-        }
-        match broker::ask(self.channel, &self.places.folder) {
+        let may_ask = self.counted && self.places.store_bytes <= length_limit();
+        let (Err(_), Some(channel), true) = (&own, self.channel, may_ask) else { return own };
+        match broker::ask(channel, &self.places.folder) {
             Ok(grant) => Ok(Means {
                 files: grant.files,
                 counters: Some(grant.counters),
@@ -233,8 +232,8 @@ impl Setup {
             Errno::ACCESS if self.counted => {
                 let apart = if self.apart { "" } else { "--apart (enough for forked processes), " };
                 format!(
-                    "; the program changed its user and closed the run's descriptors (from 700 on): wanted \
-                     {apart}--backend swap, or setpriv before overdrive"
+                    "; the program changed its user, closed the run's descriptors (from 700 on) and is in \
+                     another network: wanted {apart}--backend swap, or setpriv before overdrive"
                 )
             }
             Errno::FBIG => "; wanted ulimit -f unlimited".to_owned(),
@@ -555,7 +554,7 @@ mod tests {
             ("compress=1", "is not off, auto, lz4 or zstd"),
             ("encrypt=1", "is not yes"),
             ("device=sda", "device=sda is not absolute"),
-            ("channel=3:1", "wanted DESCRIPTOR:INODE"),
+            ("channel=3:1:a:b", "wanted DESCRIPTOR:INODE:NAME:SECRET"),
             ("colour=1", "unknown key 'colour'"),
             ("fail=1:2:3", "is not SEED"),
             ("", "'' has no value"),

@@ -3,11 +3,12 @@
 //! children.
 //!
 //! All processes of a run inherit the channel: one end of a pair of sockets, of which the broker has the
-//! other. Whoever has it may ask, so no secret is needed, nor a name that another network or root would hide.
-//! Who has closed it, as many do that start programs, calls at a socket in the run's directory, if its user
-//! may.
+//! other. No other network or root hides it. Who has closed it, as many do that start programs, writes to a
+//! socket by its name, which no user, but another network hides, or to one in the run's directory, which is
+//! for the user who started the run. Names can be listed and numbers inherited by anybody, so what is asked
+//! says a secret as well, which the run's processes are told.
 //!
-//! Either way there is a socket for what follows: the broker sends the run's files, and the process's own
+//! With the request comes a socket for what follows: the broker sends the run's files, and the process's own
 //! page map, which one that has changed its user may not open either. The process makes a userfaultfd, which
 //! only itself can do, and sends it. The broker asks the kernel for its features, among them that forks are
 //! told, for which the kernel looks at the rights of who asks. Later it may want to see what a child of the
@@ -19,6 +20,7 @@ use crate::page_map::{self, PageMap};
 use crate::proc_stat::{descends, number_of};
 use crate::rights;
 use crate::run_files::{RunFiles, RunPlaces};
+use crate::secret::fill_with_random;
 use crate::uffd::{Forks, Userfault, UserfaultError, handshake, open_by, open_device, wanted_features};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -27,8 +29,8 @@ use rustix::io::retry_on_intr;
 use rustix::net::sockopt::{Timeout, set_socket_passcred, set_socket_timeout, socket_peercred};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
-    listen, recvmsg, sendmsg, socket_with, socketpair,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, recvmsg,
+    sendmsg, socket_with, socketpair,
 };
 use rustix::thread::CapabilitySet;
 use std::fmt;
@@ -61,15 +63,10 @@ const GLANCE: Duration = Duration::from_millis(50);
 
 /// The broker's side.
 #[derive(Debug)]
-pub struct Broker(Vec<End>);
-
-/// Where it is asked.
-#[derive(Debug)]
-enum End {
-    /// The other end of the channel.
-    Requests(OwnedFd),
-    /// In the run's directory.
-    Calls(OwnedFd),
+pub struct Broker {
+    /// Where it is asked.
+    ends: Vec<OwnedFd>,
+    secret: u64,
 }
 
 /// The other end, which processes inherit that are started while this is kept.
@@ -79,12 +76,17 @@ pub struct OpenChannel {
     _held: OwnedFd,
 }
 
-/// What a process needs to know to ask: which of its descriptors is the channel, and which socket that is, as
-/// by now it may be something else.
+/// What a process needs to know to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Channel {
+    /// Its descriptor.
     number: i32,
+    /// Which socket that is, as by now it may be something else.
     inode: u64,
+    /// Of the socket with a name.
+    name: u64,
+    /// Says that a request is one.
+    secret: u64,
 }
 
 /// What a process gets.
@@ -100,10 +102,10 @@ pub struct Grant {
     pub userfault: Userfault,
 }
 
-/// Where in the run's directory calls are taken.
+/// The socket in the run's directory.
 const CALLS: &str = "broker";
 
-/// Opens the channel of a run, and takes calls in its directory where that can be done.
+/// Opens the channel of a run, and the sockets for those who have closed it where that can be done.
 ///
 /// # Errors
 /// The kernel's errno: EINVAL where this process may not have so many descriptors.
@@ -113,19 +115,31 @@ pub fn open(folder: &Path) -> Result<(Broker, OpenChannel), Errno> {
     let held = hand_down(&theirs)?;
     let number = held.as_raw_fd();
     let (_, inode) = identity(number).ok_or(Errno::BADF)?;
-    let calls = take_calls(folder).ok().map(End::Calls);
-    let broker = Broker(std::iter::once(End::Requests(requests)).chain(calls).collect());
-    Ok((broker, OpenChannel { channel: Channel { number, inode }, _held: held }))
+    let channel = Channel { number, inode, name: random()?, secret: random()? };
+    let named = channel.address().and_then(|address| letterbox(&address));
+    let ends = std::iter::once(requests).chain(named).chain(with_address(folder, letterbox)).collect();
+    Ok((Broker { ends, secret: channel.secret }, OpenChannel { channel, _held: held }))
 }
 
-fn take_calls(folder: &Path) -> Result<OwnedFd, Errno> {
-    let socket = socket()?;
-    with_address(folder, |address| bind(&socket, address))?;
-    listen(&socket, 64)?;
+fn random() -> Result<u64, Errno> {
+    let mut bytes = [0; 8];
+    fill_with_random(&mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Where requests come in one at a time, from whomever.
+fn letterbox(address: &SocketAddrUnix) -> Result<OwnedFd, Errno> {
+    let socket = post_socket()?;
+    set_socket_passcred(&socket, true)?;
+    bind(&socket, address)?;
     Ok(socket)
 }
 
-/// The address of that socket, whose own path may be too long for one.
+fn post_socket() -> Result<OwnedFd, Errno> {
+    socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+}
+
+/// The address of the socket in a run's directory, whose own path may be too long for one.
 fn with_address<T>(
     folder: &Path,
     work: impl FnOnce(&SocketAddrUnix) -> Result<T, Errno>,
@@ -147,7 +161,7 @@ impl Broker {
     /// ask: what each process gets is opened where it would open it itself.
     pub fn serve(self, places: &RunPlaces) {
         rights::keep_only(RIGHTS);
-        let mut ends = self.0;
+        let Self { mut ends, secret } = self;
         while !ends.is_empty() {
             let mut polled: Vec<_> = ends.iter().map(|end| PollFd::new(end, PollFlags::IN)).collect();
             if retry_on_intr(|| poll(&mut polled, None)).is_err() {
@@ -160,7 +174,7 @@ impl Broker {
                 if told.is_empty() {
                     return true;
                 }
-                let Some(asked) = end.next() else { return !told.contains(PollFlags::HUP) };
+                let Some(asked) = next(end, secret) else { return !told.contains(PollFlags::HUP) };
                 // One that has gone, or asks for what it gets not, is no concern of the others.
                 let _ = match &asked.child {
                     Some(child) => show(&asked.socket, asked.process, child),
@@ -179,31 +193,13 @@ struct Asked {
     child: Option<OwnedFd>,
 }
 
-impl End {
-    /// None where it cannot be told who asks, or nobody does.
-    fn next(&self) -> Option<Asked> {
-        match self {
-            Self::Requests(socket) => {
-                let request = receive(socket.as_fd()).ok()??;
-                let mut descriptors = request.descriptors.into_iter();
-                let (process, socket) = (request.process?, descriptors.next()?);
-                let child = if request.word == VIEW { Some(descriptors.next()?) } else { None };
-                Some(Asked { process, socket, child })
-            }
-            Self::Calls(socket) => {
-                let socket = retry_on_intr(|| accept_with(socket, SocketFlags::CLOEXEC)).ok()?;
-                let process = number_of(socket_peercred(&socket).ok()?.pid);
-                Some(Asked { process, socket, child: None })
-            }
-        }
-    }
-}
-
-impl AsFd for End {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        let (Self::Requests(socket) | Self::Calls(socket)) = self;
-        socket.as_fd()
-    }
+/// None where it cannot be told who asks, or nobody does who knows the secret.
+fn next(end: &OwnedFd, secret: u64) -> Option<Asked> {
+    let request = receive(end.as_fd()).ok()??;
+    let mut descriptors = request.descriptors.into_iter();
+    let (process, socket) = (request.process?, descriptors.next()?);
+    let child = if request.word == VIEW { Some(descriptors.next()?) } else { None };
+    (request.head == secret).then_some(Asked { process, socket, child })
 }
 
 /// Shows a process what a child of its maps and holds.
@@ -278,17 +274,41 @@ impl Channel {
     }
 
     /// Sends the broker a socket to answer by and what goes with the request; gives the other end.
-    fn request(self, wanted: u64, child: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Errno> {
+    fn request(
+        self,
+        wanted: u64,
+        child: Option<BorrowedFd<'_>>,
+        folder: Option<&Path>,
+    ) -> Result<OwnedFd, Errno> {
+        let (own, theirs) = pair()?;
+        let descriptors: Vec<_> = std::iter::once(theirs.as_fd()).chain(child).collect();
+        let words = [self.secret, wanted];
+        let post = |address: &SocketAddrUnix| {
+            let socket = post_socket()?;
+            connect(&socket, address)?;
+            // Others may have filled it.
+            set_socket_timeout(&socket, Timeout::Send, Some(STEP))?;
+            send_with(socket.as_fd(), words, &descriptors, SendFlags::NOSIGNAL)
+        };
+        self.send(words, &descriptors)
+            .or_else(|_| post(&self.address()?))
+            .or_else(|errno| with_address(folder.ok_or(errno)?, post))?;
+        Ok(own)
+    }
+
+    /// By the descriptor.
+    fn send(self, words: [u64; 2], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         if identity(self.number).is_none_or(|(_, inode)| inode != self.inode) {
             return Err(Errno::NOTCONN);
         }
         // SAFETY: it was just seen to be open. Should another thread close it now, the kernel refuses what is
         // sent.
-        let channel = unsafe { BorrowedFd::borrow_raw(self.number) };
-        let (own, theirs) = pair()?;
-        let descriptors: Vec<_> = std::iter::once(theirs.as_fd()).chain(child).collect();
-        send(channel, [0, wanted], &descriptors)?;
-        Ok(own)
+        send(unsafe { BorrowedFd::borrow_raw(self.number) }, words, descriptors)
+    }
+
+    /// Of the socket with a name, which stands in no directory.
+    fn address(self) -> Result<SocketAddrUnix, Errno> {
+        SocketAddrUnix::new_abstract_name(format!("overdrive-{:016x}", self.name).as_bytes())
     }
 }
 
@@ -300,22 +320,19 @@ static KEPT: OnceLock<Channel> = OnceLock::new();
 /// # Errors
 /// As [`ask`]; ENOTCONN too when no channel was kept, EPERM when it is no child of this process.
 pub(crate) fn view(child: BorrowedFd<'_>) -> Result<[OwnedFd; 3], Errno> {
-    let own = KEPT.get().ok_or(Errno::NOTCONN)?.request(VIEW, Some(child))?;
+    let own = KEPT.get().ok_or(Errno::NOTCONN)?.request(VIEW, Some(child), None)?;
     set_socket_timeout(&own, Timeout::Recv, Some(GLANCE))?;
     let came = told(receive(own.as_fd())?)?.descriptors;
     Vec::from(came).try_into().map_err(|_| Errno::PROTO)
 }
 
-/// Asks the broker, by the channel or else in the run's directory.
+/// Asks the broker, by the channel or else by a socket with a name or in the run's directory.
 ///
 /// # Errors
-/// EPIPE or ECONNREFUSED when there is no broker any more, EACCES when this process has closed the channel
-/// and may not enter the directory; else what the broker was refused itself.
-pub fn ask(channel: Option<Channel>, folder: &Path) -> Result<Grant, Errno> {
-    let own = match channel.map(|channel| channel.request(GRANT, None)) {
-        Some(Ok(own)) => own,
-        _ => call(folder)?,
-    };
+/// ECONNREFUSED or ENOENT when there is no broker any more, EACCES when this process has closed the channel,
+/// is in another network and may not enter the directory; else what the broker was refused itself.
+pub fn ask(channel: Channel, folder: &Path) -> Result<Grant, Errno> {
+    let own = channel.request(GRANT, None, Some(folder))?;
     set_socket_timeout(&own, Timeout::Recv, Some(PATIENCE))?;
     let mut files = told(receive(own.as_fd())?)?;
     let came_along = files.word;
@@ -337,15 +354,9 @@ pub fn ask(channel: Option<Channel>, folder: &Path) -> Result<Grant, Errno> {
     })
 }
 
-fn call(folder: &Path) -> Result<OwnedFd, Errno> {
-    let socket = socket()?;
-    with_address(folder, |address| connect(&socket, address))?;
-    Ok(socket)
-}
-
 impl fmt::Display for Channel {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}:{}", self.number, self.inode)
+        write!(out, "{}:{}:{:x}:{:x}", self.number, self.inode, self.name, self.secret)
     }
 }
 
@@ -353,11 +364,13 @@ impl FromStr for Channel {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let channel = text.split_once(':').and_then(|(number, inode)| {
+        let parts: Vec<_> = text.split(':').collect();
+        let channel = <[&str; 4]>::try_from(parts).ok().and_then(|[number, inode, name, secret]| {
             let number = number.parse().ok().filter(|&number| number >= RUN_DESCRIPTORS_FROM)?;
-            Some(Self { number, inode: inode.parse().ok()? })
+            let hex = |word| u64::from_str_radix(word, 16).ok();
+            Some(Self { number, inode: inode.parse().ok()?, name: hex(name)?, secret: hex(secret)? })
         });
-        channel.ok_or("wanted DESCRIPTOR:INODE")
+        channel.ok_or("wanted DESCRIPTOR:INODE:NAME:SECRET")
     }
 }
 
@@ -370,9 +383,10 @@ fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// What came in one message: a word, descriptors, and the process that sent it where the socket is to tell.
+/// What came in one message: the secret or an errno, a word, descriptors, and the process that sent it where
+/// the socket is to tell.
 struct Message {
-    errno: u64,
+    head: u64,
     word: u64,
     descriptors: std::collections::VecDeque<OwnedFd>,
     process: Option<u32>,
@@ -381,7 +395,7 @@ struct Message {
 /// An answer, unless it says why there is none.
 fn told(message: Option<Message>) -> Result<Message, Errno> {
     let message = message.ok_or(Errno::PIPE)?;
-    match i32::try_from(message.errno) {
+    match i32::try_from(message.head) {
         Ok(0) => Ok(message),
         Ok(errno) => Err(Errno::from_raw_os_error(errno)),
         Err(_) => Err(Errno::PROTO),
@@ -389,6 +403,16 @@ fn told(message: Option<Message>) -> Result<Message, Errno> {
 }
 
 fn send(socket: BorrowedFd<'_>, words: [u64; 2], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    // There is room for hundreds of messages: where there is none, nobody reads them.
+    send_with(socket, words, descriptors, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+}
+
+fn send_with(
+    socket: BorrowedFd<'_>,
+    words: [u64; 2],
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
@@ -396,8 +420,6 @@ fn send(socket: BorrowedFd<'_>, words: [u64; 2], descriptors: &[BorrowedFd<'_>])
     }
     let bytes = words.map(u64::to_ne_bytes);
     let parts = [IoSlice::new(bytes.as_flattened())];
-    // There is room for hundreds of messages: where there is none, nobody reads them.
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     retry_on_intr(|| sendmsg(socket, &parts, &mut ancillary, flags)).map(drop)
 }
 
@@ -412,7 +434,7 @@ fn receive(socket: BorrowedFd<'_>) -> Result<Option<Message>, Errno> {
         return Ok(None);
     }
     let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|index| bytes[at + index]));
-    let mut message = Message { errno: word(0), word: word(8), descriptors: [].into(), process: None };
+    let mut message = Message { head: word(0), word: word(8), descriptors: [].into(), process: None };
     for part in ancillary.drain() {
         match part {
             RecvAncillaryMessage::ScmRights(descriptors) => message.descriptors.extend(descriptors),
@@ -450,7 +472,7 @@ mod tests {
         let channel: Channel = open.channel().to_string().parse().unwrap();
         assert_eq!(channel, open.channel());
         let elsewhere = Path::new("/");
-        let grant = match ask(Some(channel), elsewhere) {
+        let grant = match ask(channel, elsewhere) {
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return skip(NAME, "no direct I/O there"),
             grant => grant.unwrap(),
         };
@@ -471,40 +493,51 @@ mod tests {
         let entry = u64::from_ne_bytes(entry);
         assert_eq!((entry >> 63, entry & ((1 << 55) - 1)), (1, 0), "{entry:x}");
         drop(open);
-        assert_eq!(ask(Some(channel), elsewhere).unwrap_err(), Errno::NOENT, "it is closed");
-        for channel in [Some(channel), None] {
-            assert_eq!(ask(channel, folder.path()).unwrap().userfault.offers(), offers);
-        }
+        // By the socket's name; or in the run's directory, as another network hides names.
+        assert_eq!(ask(channel, elsewhere).unwrap().userfault.offers(), offers);
+        let hidden = Channel { name: !channel.name, ..channel };
+        assert_eq!(ask(hidden, elsewhere).unwrap_err(), Errno::NOENT, "it is closed");
+        assert_eq!(ask(hidden, folder.path()).unwrap().userfault.offers(), offers);
     }
 
     #[test]
     fn what_is_no_request_harms_nobody() {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        // Who takes no calls ends with the channel.
-        std::fs::write(folder.path().join(CALLS), "").unwrap();
         let (open, thread) = serving(folder.path());
-        let channel = open._held.as_fd();
+        let (channel, secret) = (open._held.as_fd(), open.channel().secret);
         let nothing = File::open("/dev/null").unwrap();
-        send(channel, [0; 2], &[]).unwrap();
+        send(channel, [secret, GRANT], &[]).unwrap();
         rustix::net::send(channel, &[], SendFlags::empty()).unwrap();
-        send(channel, [0; 2], &[nothing.as_fd()]).unwrap();
-        let (own, theirs) = pair().unwrap();
-        send(channel, [u64::MAX; 2], &[theirs.as_fd(), nothing.as_fd()]).unwrap();
-        drop(theirs);
-        // One that sends something else than its userfaultfd gets no answer.
-        if receive(own.as_fd()).unwrap().is_some_and(|files| files.errno == 0) {
-            send(own.as_fd(), [0; 2], &[nothing.as_fd()]).unwrap();
-            assert!(receive(own.as_fd()).unwrap().is_none());
+        send(channel, [secret, GRANT], &[nothing.as_fd()]).unwrap();
+        // One that sends something else than its userfaultfd gets no answer, and none at all who does not
+        // know the secret.
+        for word in [secret, !secret] {
+            let (own, theirs) = pair().unwrap();
+            send(channel, [word, u64::MAX], &[theirs.as_fd(), nothing.as_fd()]).unwrap();
+            drop(theirs);
+            let files = receive(own.as_fd()).unwrap();
+            assert_eq!(files.is_some(), word == secret);
+            if files.is_some_and(|files| files.head == 0) {
+                send(own.as_fd(), [0; 2], &[nothing.as_fd()]).unwrap();
+                assert!(receive(own.as_fd()).unwrap().is_none());
+            }
         }
         // What others map is not shown, nor what this process does itself: it is no child of its own.
         for child in [pair().unwrap().0, nothing.into()] {
-            let answer = open.channel().request(VIEW, Some(child.as_fd())).unwrap();
+            let answer = open.channel().request(VIEW, Some(child.as_fd()), None).unwrap();
             assert!(!told(receive(answer.as_fd()).unwrap()).is_ok_and(|it| !it.descriptors.is_empty()));
         }
         let gone = pair().unwrap().0;
-        send(channel, [0; 2], &[gone.as_fd()]).unwrap();
-        drop((gone, open));
-        thread.join().unwrap();
+        send(channel, [secret, GRANT], &[gone.as_fd()]).unwrap();
+        drop(gone);
+        // It goes on when nobody has the channel any more.
+        let channel = open.channel();
+        drop(open);
+        let (own, theirs) = pair().unwrap();
+        let answer = channel.request(VIEW, Some(theirs.as_fd()), None).unwrap();
+        assert!(told(receive(answer.as_fd()).unwrap()).is_err());
+        drop((own, theirs));
+        assert!(!thread.is_finished());
     }
 
     #[test]
@@ -512,8 +545,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (broker, open) = open(folder.path()).unwrap();
         drop(broker);
-        assert_eq!(ask(Some(open.channel()), folder.path()).unwrap_err(), Errno::CONNREFUSED);
-        for text in ["", "700", "699:1", "x:1", "700:x", "-1:1"] {
+        assert_eq!(ask(open.channel(), folder.path()).unwrap_err(), Errno::CONNREFUSED);
+        for text in ["", "700", "700:1", "699:1:a:b", "x:1:a:b", "700:x:a:b", "700:1:x:b", "700:1:a:"] {
             assert!(text.parse::<Channel>().is_err(), "{text}");
         }
     }

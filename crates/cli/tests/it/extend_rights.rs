@@ -48,6 +48,7 @@ static int held(int becomes) {\n\
 }\n\
 int main(int words, char **word) {\n\
     char *way = words > 1 ? word[1] : \"\";\n\
+    if (words > 3 && unshare(CLONE_NEWNET)) return 77;\n\
     if (words > 2) closefrom(3);\n\
     if (!strcmp(way, \"child\")) {\n\
         int child = fork();\n\
@@ -87,27 +88,30 @@ fn who_gives_up_rights_is_held_to_the_budget() {
         read(&run.arg("--").arg(&program).args(words).output().unwrap())
     };
     for (more, way) in [
-        (&[][..], "child"),
-        (&[], "grown"),
-        (&[], "user"),
-        (&["--apart"], "child"),
-        (&["--apart"], "grown"),
-        (&["--apart"], "user"),
-        (&["--apart"], "namespaces"),
+        (&[][..], &["child"][..]),
+        (&[], &["grown"]),
+        (&[], &["user"]),
+        (&[], &["child", "closes"]),
+        (&[], &["user", "closes"]),
+        (&["--apart"], &["child"]),
+        (&["--apart"], &["grown"]),
+        (&["--apart"], &["user"]),
+        (&["--apart"], &["namespaces"]),
+        (&["--apart"], &["user", "closes"]),
     ] {
-        let (code, out, error) = run(more, &[way]);
+        let (code, out, error) = run(more, way);
         if code == 77 {
             return skip(NAME, "no namespaces can be made here");
         }
-        assert_eq!((code, out, error), (0, String::new(), String::new()), "{way} {more:?}");
+        assert_eq!((code, out, error), (0, String::new(), String::new()), "{way:?} {more:?}");
     }
-    // Who has closed what it was to ask by gets nothing, and is told so.
-    let (code, _, error) = run(&[], &["user", "closes"]);
+    // Who has closed what it was to ask by where the broker's name is not seen gets nothing, and is told so.
+    let (code, _, error) = run(&[], &["user", "closes", "network"]);
     assert!(
         code == 2 && error.contains("changed its user") && error.contains("descriptors"),
         "{code}: {error}"
     );
-    let (code, _, error) = run(&[], &["child", "closes"]);
+    let (code, _, error) = run(&[], &["child", "closes", "network"]);
     assert!(code == 22 && error.contains("which was forked, has no limit: "), "{code}: {error}");
     assert!(error.contains("wanted --apart "), "{error}");
     assert_empty(store.path());
