@@ -84,6 +84,11 @@ impl Brought {
         self.went_last += 1;
     }
 
+    /// How many are remembered now.
+    pub(super) fn went_lately(&self) -> u64 {
+        self.went.iter().map(Numbers::count).sum()
+    }
+
     /// The child waits for a page. Whether that went lately.
     pub(super) fn is_wanted_back(&mut self, page: u32) -> bool {
         let [last, before] = &mut self.went;

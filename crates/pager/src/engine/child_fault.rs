@@ -1,6 +1,7 @@
 //! What a child waits for, and what comes ahead of it where it goes along its memory.
 
 use super::child::Child;
+use super::helpers::SHARED_BY_MOST;
 use super::load::{READ_AGAIN, opened};
 use super::{Engine, Load, Purpose};
 use crate::platform::Instant;
@@ -66,10 +67,15 @@ impl Engine {
         if brings && self.has_child_to_wait(child) {
             return child.parked.push_back(address);
         }
-        if let Some(page) = known.filter(|&page| child.relief.is_wanted_back(page)) {
-            // What several children have from their parent each would get a copy of.
-            let is_alone = self.children.is_empty() || child.is_own(page);
-            self.helping.lending.note_back(is_alone);
+        if let Some(page) = known {
+            let went_lately = child.relief.is_wanted_back(page);
+            if self.children.is_empty() || child.is_own(page) {
+                self.helping.lending.note_back(went_lately);
+            } else if matches!(state, State::Stored | State::Compressed)
+                && (self.children.len() as u64) < SHARED_BY_MOST
+            {
+                self.helping.lending.note_copy(went_lately);
+            }
         }
         match (state, known) {
             (State::Stored, Some(page)) => {

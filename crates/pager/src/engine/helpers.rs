@@ -43,7 +43,7 @@ const MORE: u64 = if cfg!(test) { 1 } else { 2 * AT_ONCE as u64 };
 /// move a few, and the child's faults wait until they are moved.
 const TAKEN: usize = if cfg!(test) { 1 } else { AT_ONCE / 2 };
 /// With more children pages that all of them share stay: a copy for each is too much.
-const SHARED_BY_MOST: u64 = 16;
+pub(super) const SHARED_BY_MOST: u64 = 16;
 /// Of the pages that went as many are remembered as this part of the budget, up to twice.
 const REMEMBERED: u64 = 4;
 /// So many empty segments of the store are left to the parent.
@@ -125,6 +125,11 @@ impl Relief {
     /// Somebody waits for a page. Whether it went lately.
     pub(super) fn is_wanted_back(&mut self, page: u32) -> bool {
         self.brought.is_wanted_back(page)
+    }
+
+    /// How many pages are known to have gone lately.
+    pub(super) fn went_lately(&self) -> u64 {
+        self.brought.went_lately()
     }
 
     /// What was sent of the page at this place belongs to a page of this number from now on.

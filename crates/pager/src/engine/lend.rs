@@ -4,8 +4,12 @@
 //! Children begin with a small part of the budget, on top of it: mostly they end soon, or read once through
 //! what there is. But one may go through the same pages over and over while its parent only waits for it.
 //! Then the parent lends it memory, and takes it back as soon as it waits for pages itself, even if it does
-//! so much less often than the child. Several children get more only for memory that they have mapped
-//! themselves: of what they have from their parent, whoever wants it back would get a copy for itself.
+//! so much less often than the child.
+//!
+//! Of what several children have from their parent, whoever wants a page back gets a copy for itself, while
+//! one that stands in the parent's place serves all that only read it. So they are lent more for such pages
+//! where those that went lately are wanted back so much sooner than others that it pays nevertheless: where
+//! some are hot, or each child writes to what it uses.
 
 use super::child::Child;
 use super::helpers::SHARE;
@@ -17,6 +21,13 @@ const WAITED_FOR: u32 = if cfg!(test) { 4 } else { 64 };
 /// taken back when they are fewer than so many.
 const LENDS_FROM: u32 = 64;
 const RETURNS_BELOW: u32 = 16;
+/// So many pages are waited for that several children have from their parent, between two looks at whether
+/// copies of these pay.
+const COPIES: u32 = if cfg!(test) { 4 } else { 512 };
+/// They do when a page that went lately is wanted back so many times sooner than another, for each child that
+/// would lose that one. Those that stand in the parent's place are counted among the others, as it is not
+/// known who still shares them; so these are wanted less often than it seems.
+const COPY_PAYS: u64 = 2;
 /// So many steps are lent each time.
 const STEPS: u32 = 8;
 /// A parent keeps this part of the budget in any case, and so many pages.
@@ -35,6 +46,9 @@ pub(super) struct Lending {
     /// For so many this process has waited since the last look, and so many came back to children.
     own: u32,
     back: u32,
+    /// Of what several children have from their parent: waits for pages that went lately, and for others.
+    lately: u32,
+    others: u32,
     /// So many steps more are to be lent, as soon as there is room for each.
     due: u32,
 }
@@ -45,9 +59,15 @@ impl Lending {
         self.own = self.own.saturating_add(u32::try_from(pages).unwrap_or(u32::MAX));
     }
 
-    /// A child waits for a page that went a moment ago. `is_alone`: no other child has that too.
-    pub(super) fn note_back(&mut self, is_alone: bool) {
-        self.back = self.back.saturating_add(is_alone.into());
+    /// A child waits for a page of memory that no other child has.
+    pub(super) fn note_back(&mut self, went_lately: bool) {
+        self.back = self.back.saturating_add(went_lately.into());
+    }
+
+    /// A child waits for a page that others have, too.
+    pub(super) fn note_copy(&mut self, went_lately: bool) {
+        let count = if went_lately { &mut self.lately } else { &mut self.others };
+        *count += 1;
     }
 
     /// Whether room is wanted to lend more.
@@ -55,16 +75,35 @@ impl Lending {
         self.due > 0
     }
 
-    /// Whether to lend more, or less, when that is known.
-    fn lends_more(&mut self) -> Option<bool> {
+    /// Whether to lend more, or less, when that is known. `went_lately`, `in_use`: of so many pages of all
+    /// children.
+    fn lends_more(&mut self, children: u64, went_lately: u64, in_use: u64) -> Option<bool> {
+        let too_many = self.copies_pay(children, went_lately, in_use) == Some(false);
         if self.own.saturating_add(self.back) < WAITED_FOR {
-            return None;
+            return too_many.then_some(false);
         }
         let (own, back) = (std::mem::take(&mut self.own), std::mem::take(&mut self.back));
         if own.saturating_mul(LENDS_FROM) <= back {
             return Some(true);
         }
-        (own.saturating_mul(RETURNS_BELOW) > back).then_some(false)
+        (too_many || own.saturating_mul(RETURNS_BELOW) > back).then_some(false)
+    }
+
+    /// Whether copies pay, or cost more than they bring, when that is known. Waits for those that pay count
+    /// like those for memory that no other child has.
+    fn copies_pay(&mut self, children: u64, went_lately: u64, in_use: u64) -> Option<bool> {
+        if self.lately.saturating_add(self.others) < COPIES {
+            return None;
+        }
+        let (lately, others) = (std::mem::take(&mut self.lately), std::mem::take(&mut self.others));
+        // How often one is waited for, times the same: how many there are of each kind.
+        let one_that_went = u64::from(lately) * in_use.saturating_sub(went_lately).max(1);
+        let another = u64::from(others) * went_lately.max(1) * children;
+        if one_that_went >= another * COPY_PAYS {
+            self.back = self.back.saturating_add(lately);
+            return Some(true);
+        }
+        (one_that_went < another).then_some(false)
     }
 }
 
@@ -86,8 +125,15 @@ impl Engine {
         let has_use = theirs + step >= self.share_of_children();
         let all = (self.limits.total + self.helping.lending.lent).saturating_sub(LEAST);
         let most = all.min(self.limits.budget / KEEPS * (KEEPS - 1));
+        let children = self.children.len() as u64;
+        let (mut went, mut in_use) = (0, 0);
+        for child in &self.children {
+            went += child.relief.went_lately();
+            in_use += u64::from(child.table.in_use());
+        }
         let lending = &mut self.helping.lending;
-        match lending.lends_more() {
+        let verdict = lending.lends_more(children, went, in_use);
+        match verdict {
             _ if self.children.is_empty() => (lending.may, lending.due) = (0, 0),
             Some(true) => lending.due = STEPS,
             Some(false) => {
@@ -117,13 +163,34 @@ mod tests {
             lending.note_own(own);
             (0..back).for_each(|_| lending.note_back(true));
             (0..back).for_each(|_| lending.note_back(false));
-            let verdict = lending.lends_more();
-            assert_eq!(lending.lends_more(), None, "that is over");
+            let verdict = lending.lends_more(1, 0, 0);
+            assert_eq!(lending.lends_more(1, 0, 0), None, "that is over");
             verdict
         };
         assert_eq!(verdict(0, WAITED_FOR - 1), None, "that says little");
         assert_eq!([verdict(0, 4), verdict(1, 64), verdict(10, 640)], [Some(true); 3]);
         assert_eq!([verdict(1, 63), verdict(1, 16)], [None; 2]);
         assert_eq!([verdict(1, 15), verdict(4, 0), verdict(u64::MAX, 100)], [Some(false); 3]);
+    }
+
+    #[test]
+    fn copies_pay_where_few_pages_are_wanted_again_and_again() {
+        let verdict = |own: u64, lately: u32, others: u32, children: u64| {
+            let mut lending = Lending::default();
+            lending.note_own(own);
+            (0..lately).for_each(|_| lending.note_copy(true));
+            (0..others).for_each(|_| lending.note_copy(false));
+            // A quarter of all pages went lately.
+            let verdict = lending.lends_more(children, 1000, 4000);
+            assert_eq!(lending.lends_more(children, 1000, 4000), None, "that is over");
+            verdict
+        };
+        assert_eq!(verdict(0, COPIES - 1, 0, 2), None, "that says little");
+        assert_eq!(verdict(0, 100, 300, 2), Some(false), "all are alike");
+        assert_eq!(verdict(0, 200, 200, 2), None, "in between");
+        assert_eq!([verdict(0, 300, 200, 2), verdict(0, 300, 200, 4)], [Some(true), None]);
+        assert_eq!([verdict(0, 900, 100, 4), verdict(0, 0, 400, 4)], [Some(true), Some(false)]);
+        assert_eq!([verdict(14, 900, 100, 4), verdict(15, 900, 100, 4)], [Some(true), None]);
+        assert_eq!(verdict(100, 900, 100, 4), Some(false), "the process waits itself");
     }
 }
