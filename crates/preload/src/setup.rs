@@ -232,8 +232,9 @@ impl Setup {
             Errno::ACCESS if self.counted => {
                 let apart = if self.apart { "" } else { "--apart (enough for forked processes), " };
                 format!(
-                    "; the program changed its user, closed the run's descriptors (from 700 on) and is in \
-                     another network: wanted {apart}--backend swap, or setpriv before overdrive"
+                    "; the program changed its user, and overdrive cannot be asked (it has ended, or the \
+                     program closed the run's descriptors, from 700 on, and is in another network): wanted \
+                     {apart}--backend swap, or setpriv before overdrive"
                 )
             }
             Errno::FBIG => "; wanted ulimit -f unlimited".to_owned(),

@@ -3,10 +3,10 @@
 //! children.
 //!
 //! All processes of a run inherit the channel: one end of a pair of sockets, of which the broker has the
-//! other. No other network or root hides it. Who has closed it, as many do that start programs, writes to a
-//! socket by its name, which no user, but another network hides, or to one in the run's directory, which is
-//! for the user who started the run. Names can be listed and numbers inherited by anybody, so what is asked
-//! says a secret as well, which the run's processes are told.
+//! other. No other user, root or network hides it. Who has closed it, as many do that start programs, writes
+//! to a socket with a name, which only another network hides, or to one in the run's directory, which is for
+//! the user who started the run. As everybody can list names, a request says a secret, which the run's
+//! processes are told.
 //!
 //! With the request comes a socket for what follows: the broker sends the run's files, and the process's own
 //! page map, which one that has changed its user may not open either. The process makes a userfaultfd, which
@@ -281,13 +281,15 @@ impl Channel {
         folder: Option<&Path>,
     ) -> Result<OwnedFd, Errno> {
         let (own, theirs) = pair()?;
+        let patience = Some(if wanted == VIEW { GLANCE } else { PATIENCE });
+        set_socket_timeout(&own, Timeout::Recv, patience)?;
         let descriptors: Vec<_> = std::iter::once(theirs.as_fd()).chain(child).collect();
         let words = [self.secret, wanted];
         let post = |address: &SocketAddrUnix| {
             let socket = post_socket()?;
             connect(&socket, address)?;
             // Others may have filled it.
-            set_socket_timeout(&socket, Timeout::Send, Some(STEP))?;
+            set_socket_timeout(&socket, Timeout::Send, patience)?;
             send_with(socket.as_fd(), words, &descriptors, SendFlags::NOSIGNAL)
         };
         self.send(words, &descriptors)
@@ -321,7 +323,6 @@ static KEPT: OnceLock<Channel> = OnceLock::new();
 /// As [`ask`]; ENOTCONN too when no channel was kept, EPERM when it is no child of this process.
 pub(crate) fn view(child: BorrowedFd<'_>) -> Result<[OwnedFd; 3], Errno> {
     let own = KEPT.get().ok_or(Errno::NOTCONN)?.request(VIEW, Some(child), None)?;
-    set_socket_timeout(&own, Timeout::Recv, Some(GLANCE))?;
     let came = told(receive(own.as_fd())?)?.descriptors;
     Vec::from(came).try_into().map_err(|_| Errno::PROTO)
 }
@@ -333,7 +334,6 @@ pub(crate) fn view(child: BorrowedFd<'_>) -> Result<[OwnedFd; 3], Errno> {
 /// is in another network and may not enter the directory; else what the broker was refused itself.
 pub fn ask(channel: Channel, folder: &Path) -> Result<Grant, Errno> {
     let own = channel.request(GRANT, None, Some(folder))?;
-    set_socket_timeout(&own, Timeout::Recv, Some(PATIENCE))?;
     let mut files = told(receive(own.as_fd())?)?;
     let came_along = files.word;
     let mut next = || files.descriptors.pop_front().ok_or(Errno::PROTO);
