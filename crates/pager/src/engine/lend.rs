@@ -75,10 +75,10 @@ impl Lending {
         self.due > 0
     }
 
-    /// Whether to lend more, or less, when that is known. `went_lately`, `in_use`: of so many pages of all
-    /// children.
-    fn lends_more(&mut self, children: u64, went_lately: u64, in_use: u64) -> Option<bool> {
-        let too_many = self.copies_pay(children, went_lately, in_use) == Some(false);
+    /// Whether to lend more, or less, when that is known. `pages`: how many of all children went lately, and
+    /// how many are in use, asked for where it matters.
+    fn lends_more(&mut self, children: u64, pages: impl FnOnce() -> (u64, u64)) -> Option<bool> {
+        let too_many = self.copies_pay(children, pages) == Some(false);
         if self.own.saturating_add(self.back) < WAITED_FOR {
             return too_many.then_some(false);
         }
@@ -91,11 +91,12 @@ impl Lending {
 
     /// Whether copies pay, or cost more than they bring, when that is known. Waits for those that pay count
     /// like those for memory that no other child has.
-    fn copies_pay(&mut self, children: u64, went_lately: u64, in_use: u64) -> Option<bool> {
+    fn copies_pay(&mut self, children: u64, pages: impl FnOnce() -> (u64, u64)) -> Option<bool> {
         if self.lately.saturating_add(self.others) < COPIES {
             return None;
         }
         let (lately, others) = (std::mem::take(&mut self.lately), std::mem::take(&mut self.others));
+        let (went_lately, in_use) = pages();
         // How often one is waited for, times the same: how many there are of each kind.
         let one_that_went = u64::from(lately) * in_use.saturating_sub(went_lately).max(1);
         let another = u64::from(others) * went_lately.max(1) * children;
@@ -126,14 +127,12 @@ impl Engine {
         let all = (self.limits.total + self.helping.lending.lent).saturating_sub(LEAST);
         let most = all.min(self.limits.budget / KEEPS * (KEEPS - 1));
         let children = self.children.len() as u64;
-        let (mut went, mut in_use) = (0, 0);
-        for child in &self.children {
-            went += child.relief.went_lately();
-            in_use += u64::from(child.table.in_use());
-        }
+        let pages = || {
+            let of_each = self.children.iter().map(|it| (it.relief.went_lately(), it.table.in_use().into()));
+            of_each.fold((0, 0), |all: (u64, u64), its: (u64, u64)| (all.0 + its.0, all.1 + its.1))
+        };
         let lending = &mut self.helping.lending;
-        let verdict = lending.lends_more(children, went, in_use);
-        match verdict {
+        match lending.lends_more(children, pages) {
             _ if self.children.is_empty() => (lending.may, lending.due) = (0, 0),
             Some(true) => lending.due = STEPS,
             Some(false) => {
@@ -163,8 +162,8 @@ mod tests {
             lending.note_own(own);
             (0..back).for_each(|_| lending.note_back(true));
             (0..back).for_each(|_| lending.note_back(false));
-            let verdict = lending.lends_more(1, 0, 0);
-            assert_eq!(lending.lends_more(1, 0, 0), None, "that is over");
+            let verdict = lending.lends_more(1, || (0, 0));
+            assert_eq!(lending.lends_more(1, || (0, 0)), None, "that is over");
             verdict
         };
         assert_eq!(verdict(0, WAITED_FOR - 1), None, "that says little");
@@ -181,8 +180,8 @@ mod tests {
             (0..lately).for_each(|_| lending.note_copy(true));
             (0..others).for_each(|_| lending.note_copy(false));
             // A quarter of all pages went lately.
-            let verdict = lending.lends_more(children, 1000, 4000);
-            assert_eq!(lending.lends_more(children, 1000, 4000), None, "that is over");
+            let verdict = lending.lends_more(children, || (1000, 4000));
+            assert_eq!(lending.lends_more(children, || (1000, 4000)), None, "that is over");
             verdict
         };
         assert_eq!(verdict(0, COPIES - 1, 0, 2), None, "that says little");
