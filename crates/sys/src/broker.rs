@@ -16,6 +16,7 @@
 
 use crate::Errno;
 use crate::file::{RUN_DESCRIPTORS_FROM, hand_down, identity};
+use crate::helper::address_of;
 use crate::page_map::{self, PageMap};
 use crate::proc_stat::{descends, number_of};
 use crate::rights;
@@ -116,7 +117,7 @@ pub fn open(folder: &Path) -> Result<(Broker, OpenChannel), Errno> {
     let number = held.as_raw_fd();
     let (_, inode) = identity(number).ok_or(Errno::BADF)?;
     let channel = Channel { number, inode, name: random()?, secret: random()? };
-    let named = channel.address().and_then(|address| letterbox(&address));
+    let named = address_of(channel.name).and_then(|address| letterbox(&address));
     let ends = std::iter::once(requests).chain(named).chain(with_address(folder, letterbox)).collect();
     Ok((Broker { ends, secret: channel.secret }, OpenChannel { channel, _held: held }))
 }
@@ -293,7 +294,7 @@ impl Channel {
             send_with(socket.as_fd(), words, &descriptors, SendFlags::NOSIGNAL)
         };
         self.send(words, &descriptors)
-            .or_else(|_| post(&self.address()?))
+            .or_else(|_| post(&address_of(self.name)?))
             .or_else(|errno| with_address(folder.ok_or(errno)?, post))?;
         Ok(own)
     }
@@ -306,11 +307,6 @@ impl Channel {
         // SAFETY: it was just seen to be open. Should another thread close it now, the kernel refuses what is
         // sent.
         send(unsafe { BorrowedFd::borrow_raw(self.number) }, words, descriptors)
-    }
-
-    /// Of the socket with a name, which stands in no directory.
-    fn address(self) -> Result<SocketAddrUnix, Errno> {
-        SocketAddrUnix::new_abstract_name(format!("overdrive-{:016x}", self.name).as_bytes())
     }
 }
 

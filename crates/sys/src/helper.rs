@@ -108,7 +108,8 @@ fn word(bytes: &[u8], index: usize) -> u64 {
     u64::from_ne_bytes(word)
 }
 
-fn address_of(name: u64) -> Result<SocketAddrUnix, Errno> {
+/// Of a socket that stands in no directory.
+pub(crate) fn address_of(name: u64) -> Result<SocketAddrUnix, Errno> {
     let mut text = *b"overmem-0000000000000000";
     for (index, place) in text[8..].iter_mut().rev().enumerate() {
         *place = b"0123456789abcdef"[(name >> (4 * index) & 15) as usize];
