@@ -25,6 +25,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     overdrive_sys::rights::set_aside();
+    overdrive_sys::signals::take_notice_of_children();
     let words = flags::in_order(std::env::args_os());
     let program = flags::program();
     let matches = program.clone().try_get_matches_from(&words);

@@ -27,22 +27,15 @@ static BEFORE: AtomicU64 = AtomicU64::new(0);
 pub struct Relay(());
 
 impl Relay {
-    /// Takes over the signals. One that is ignored stays ignored, for the child as well.
+    /// Takes over the signals, those that are ignored as well: a script's background job has SIGINT ignored,
+    /// `nohup` SIGHUP, and the child may have a handler of its own for them. That the child is to begin with
+    /// them ignored is up to who starts it (see [`crate::signals::keep_ignored_in`]).
     ///
     /// # Errors
     /// As `sigaction(2)`.
     pub fn install() -> Result<Self, Errno> {
         for signal in SIGNALS {
             // SAFETY: all zeroes is a valid sigaction (default action, no flags, empty mask).
-            let mut found: libc::sigaction = unsafe { std::mem::zeroed() };
-            // SAFETY: the kernel writes the present action to `found`, which lives through the call.
-            if unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut found) } != 0 {
-                return Err(last_errno());
-            }
-            if found.sa_sigaction == libc::SIG_IGN {
-                continue;
-            }
-            // SAFETY: as above.
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
             action.sa_sigaction = hand_on as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
@@ -55,7 +48,7 @@ impl Relay {
         Ok(Self(()))
     }
 
-    /// A signal to end that came before there was a child.
+    /// A signal to end that came before there was a child, and was not ignored.
     #[must_use]
     pub fn asked_to_end(&self) -> Option<i32> {
         let before = BEFORE.load(Ordering::SeqCst);
@@ -154,7 +147,7 @@ extern "C" fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
     // SAFETY: the kernel passes a valid siginfo to a handler that was installed with SA_SIGINFO.
     let sent_by_kernel = unsafe { (*info).si_code } > 0;
     let child = CHILD.load(Ordering::SeqCst);
-    if child == 0 {
+    if child == 0 && !crate::signals::was_ignored(signal) {
         BEFORE.fetch_or(1 << signal, Ordering::SeqCst);
     }
     if sent_by_kernel {

@@ -2,37 +2,53 @@
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Rust ignores SIGPIPE before `main`, so it is looked at before that.
-static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+/// The signals that can be ignored and mean something: not those of real time.
+const SIGNALS: std::ops::Range<libc::c_int> = 1..32;
+
+/// What who started this process had it ignore, one bit each. Looked at before `main`, before which Rust
+/// ignores SIGPIPE.
+static WERE_IGNORED: AtomicU32 = AtomicU32::new(0);
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn() = note_pipe;
+static AT_LOAD: extern "C" fn() = note_ignored;
 
-extern "C" fn note_pipe() {
-    // SAFETY: all zeroes is a valid sigaction; the kernel writes the present one to it, which lives through
-    // the call.
-    let ignored = unsafe {
-        let mut found: libc::sigaction = std::mem::zeroed();
-        let outcome = libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut found);
-        outcome == 0 && found.sa_sigaction == libc::SIG_IGN
-    };
-    PIPE_WAS_IGNORED.store(ignored, Ordering::Relaxed);
+extern "C" fn note_ignored() {
+    for signal in SIGNALS {
+        // SAFETY: all zeroes is a valid sigaction; the kernel writes the present one to it, which lives
+        // through the call.
+        let ignored = unsafe {
+            let mut found: libc::sigaction = std::mem::zeroed();
+            let outcome = libc::sigaction(signal, std::ptr::null(), &raw mut found);
+            outcome == 0 && found.sa_sigaction == libc::SIG_IGN
+        };
+        if ignored {
+            WERE_IGNORED.fetch_or(1 << signal, Ordering::Relaxed);
+        }
+    }
 }
 
-/// Whether who started this process ignored SIGPIPE.
+/// Whether who started this process had it ignore this signal. May be asked in a handler.
 #[must_use]
-pub fn pipe_was_ignored() -> bool {
-    PIPE_WAS_IGNORED.load(Ordering::Relaxed)
+pub fn was_ignored(signal: libc::c_int) -> bool {
+    SIGNALS.contains(&signal) && WERE_IGNORED.load(Ordering::Relaxed) & 1 << signal != 0
 }
 
-/// Has a command ignore SIGPIPE, which it has the default action for otherwise.
-pub fn ignore_pipe_in(command: &mut Command) {
+/// Who ignores SIGCHLD, as some that start daemons do, learns of no child's end: the default from here on.
+pub fn take_notice_of_children() {
+    // SAFETY: a plain system call without a handler.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+/// Has a command ignore them as well, whatever this process does with them.
+pub fn keep_ignored_in(command: &mut Command) {
     let ignore = || {
-        // SAFETY: a plain system call without a handler.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+        for signal in SIGNALS.filter(|&signal| was_ignored(signal)) {
+            // SAFETY: a plain system call without a handler.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
         Ok(())
     };
     // SAFETY: after a fork it calls what may be called then, and asks for no memory.

@@ -146,9 +146,7 @@ fn start_and_wait(
     if let Some(group) = &site.group {
         command.arg("--group").arg(group.path());
     }
-    if overdrive_sys::signals::pipe_was_ignored() {
-        command.arg("--ignore-pipe");
-    }
+    overdrive_sys::signals::keep_ignored_in(&mut command);
     let mut channel = None;
     if let Backend::Pager { library, .. } = &plan.backend {
         let mut settings =

@@ -233,9 +233,6 @@ pub(crate) struct LaunchFlags {
     /// What the library is told
     #[arg(long)]
     pub(crate) settings: Option<OsString>,
-    /// Who started this ignored SIGPIPE
-    #[arg(long)]
-    pub(crate) ignore_pipe: bool,
     /// The program as found
     #[arg(long)]
     pub(crate) program: PathBuf,

@@ -327,23 +327,61 @@ print(sum(os.waitpid(child, 0)[1] for child in children))
     assert!(error.contains(why), "{error}");
 }
 
+/// `overdrive extend` with these words and a command, where who starts it ignores these signals and no others.
+fn ignoring(signals: &str, store: &Path, words: &[&str]) -> Command {
+    let mut run = Command::new("env");
+    run.args(["--default-signal", &format!("--ignore-signal={signals}")]);
+    run.arg(env!("CARGO_BIN_EXE_overdrive"))
+        .args(["extend", "--dram", "64MiB", "--store"])
+        .arg(store)
+        .args(words);
+    run
+}
+
 #[test]
-fn the_program_finds_sigpipe_as_it_was() {
-    const NAME: &str = "extend_trouble::the_program_finds_sigpipe_as_it_was";
+fn the_program_finds_signals_ignored_as_they_were() {
+    const NAME: &str = "extend_trouble::the_program_finds_signals_ignored_as_they_were";
     let store = folder();
     let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
-    for (before, ignored) in [("trap '' PIPE;", true), ("", false)] {
-        let script = format!(
-            "{before} exec {} extend --quiet --backend pager --dram 64MiB --store {} -- grep SigIgn /proc/self/status",
-            env!("CARGO_BIN_EXE_overdrive"),
-            store.path().display()
-        );
-        // A test has it ignored itself; a command does not.
-        let (code, text, error) = read(&Command::new("sh").args(["-c", &script]).output().unwrap());
-        assert_eq!(code, 0, "{error}");
+    let cases = [
+        ("PIPE,INT,HUP,CHLD", vec![1, 2, 13, 17], vec!["--quiet"]),
+        // A command whose children the kernel buries waited for them in vain.
+        ("CHLD", vec![17], vec!["--quiet", "--apart"]),
+        ("WINCH", vec![28], vec!["--quiet"]),
+    ];
+    for (signals, numbers, words) in cases {
+        let words = [words, vec!["--", "grep", "SigIgn", "/proc/self/status"]].concat();
+        let (code, text, error) =
+            read(&within(Duration::from_secs(60), &mut ignoring(signals, store.path(), &words)));
+        assert_eq!((code, error.as_str()), (0, ""));
         let mask = u64::from_str_radix(text.split_whitespace().nth(1).unwrap(), 16).unwrap();
-        assert_eq!(mask >> 12 & 1 == 1, ignored, "{text}");
+        let found: Vec<u32> = (1..32).filter(|signal| mask >> (signal - 1) & 1 == 1).collect();
+        assert_eq!(found, numbers, "{text}");
     }
+}
+
+/// As a script's background job has SIGINT ignored, and what `nohup` starts SIGHUP: the program may want them.
+#[test]
+fn signals_that_were_ignored_reach_a_program_that_handles_them() {
+    const NAME: &str = "extend_trouble::signals_that_were_ignored_reach_a_program_that_handles_them";
+    let (store, place) = (folder(), folder());
+    let Some(_swap_is_off) = can_page(NAME, store.path()) else { return };
+    if !has(NAME, "python3") {
+        return;
+    }
+    let ready = place.path().join("ready");
+    let python = format!(
+        "import os, signal, time\nsignal.signal(signal.SIGINT, lambda *_: os._exit(33))\n\
+         open('{}', 'w').close()\ntime.sleep(60)",
+        ready.display()
+    );
+    let mut run = ignoring("INT,HUP", store.path(), &["--", "python3", "-c", &python]).spawn().unwrap();
+    wait_for(&ready);
+    // One that it does not handle is ignored, as it was.
+    signal(run.id(), "HUP");
+    signal(run.id(), "INT");
+    assert_eq!(run.wait().unwrap().code(), Some(33));
+    assert_empty(store.path());
 }
 
 fn on_swap(store: &Path, command: &[&str]) -> (i32, String, String) {

@@ -39,9 +39,7 @@ pub(crate) fn launch(flags: &LaunchFlags) -> Result<Ending> {
         command.env("LD_PRELOAD", preload(library.as_os_str().to_owned(), std::env::var_os("LD_PRELOAD")));
         command.env(VARIABLE, settings);
     }
-    if flags.ignore_pipe {
-        overdrive_sys::signals::ignore_pipe_in(&mut command);
-    }
+    overdrive_sys::signals::keep_ignored_in(&mut command);
     let error = command.exec();
     let shown = flags.program.display();
     if error.kind() == ErrorKind::NotFound && flags.program.exists() {
