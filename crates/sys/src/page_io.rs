@@ -9,8 +9,8 @@ use crate::arena::Arena;
 use crate::frames::Frames;
 use crate::parts::Parts;
 use crate::uffd::PAGE;
-use io_uring::types::{Fd, SubmitArgs, Timespec};
-use io_uring::{IoUring, cqueue, opcode, squeue};
+use io_uring::types::{Fd, Timespec};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use std::fs::File;
 use std::time::Duration;
@@ -90,6 +90,15 @@ impl Landing {
         let always = self.parts[0].slots();
         (page as usize).checked_sub(always).map_or((0, page as usize), |page| (1, page))
     }
+}
+
+/// As the kernel reads it (`struct io_uring_getevents_arg`).
+#[repr(C)]
+struct WaitUntil {
+    signals: u64,
+    signals_bytes: u32,
+    least: u32,
+    time: *const Timespec,
 }
 
 /// The ring, its file and its landing area.
@@ -399,7 +408,8 @@ impl PageIo {
         if self.ring.submission().len() < count { Ok(()) } else { self.submit(None) }
     }
 
-    /// Hands over what is queued; with `wait`, returns when something is over or the time is.
+    /// Hands over what is queued; with `wait`, returns when something is over or the time is. Who waits for
+    /// messages alone does not count as waiting for I/O (`top`, /proc/pressure/io), from Linux 6.15 on.
     ///
     /// # Errors
     /// The kernel's errno; a time that ran out or a signal is none.
@@ -417,8 +427,15 @@ impl PageIo {
                 unsafe { self.ring.submitter().enter::<libc::sigset_t>(to_submit, 0, 1, None) }
             }
             Some(time) => {
+                let is_for_drive = self.reading.contains(&true) || self.writing.contains(&true);
+                let mut flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
+                flags.set(EnterFlags::NO_IOWAIT, !is_for_drive && self.ring.params().is_feature_no_iowait());
                 let timespec = Timespec::from(time);
-                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec))
+                let until = WaitUntil { signals: 0, signals_bytes: 0, least: 0, time: &raw const timespec };
+                let to_submit = self.ring.submission().len() as u32;
+                // SAFETY: the kernel reads the structure that EXT_ARG speaks of and the time that it names;
+                // both live through the call.
+                unsafe { self.ring.submitter().enter(to_submit, 1, flags.bits(), Some(&until)) }
             }
         };
         if let Some(cpus) = self.workers.take() {
@@ -530,6 +547,7 @@ impl Drop for PageIo {
 mod tests {
     use super::*;
     use crate::test_skip::skip;
+    use std::os::fd::AsFd;
 
     #[test]
     fn reads_are_handed_over_once_they_are_as_many_as_said() {
@@ -562,6 +580,47 @@ mod tests {
         assert_eq!(slots, [0, 1]);
         assert!(!io.has_done(), "nothing is left");
         assert!(!io.reading.contains(&true) && !io.writing.contains(&true));
+    }
+
+    /// The least there was within a second of threads that the system counts as waiting for I/O.
+    fn blocked() -> u64 {
+        let count = || {
+            let text = std::fs::read_to_string("/proc/stat").unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix("procs_blocked ")).unwrap();
+            line.parse::<u64>().unwrap()
+        };
+        let counts = (0..200).map(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            count()
+        });
+        counts.min().unwrap()
+    }
+
+    #[test]
+    fn who_waits_for_messages_does_not_count_as_waiting_for_the_drive() {
+        const NAME: &str = "who_waits_for_messages_does_not_count_as_waiting_for_the_drive";
+        let file = tempfile::tempfile().unwrap();
+        let mut io = match PageIo::new(file, [4, 0], 4, 1, 1) {
+            Ok(io) => io,
+            Err(errno) => return skip(NAME, &errno.to_string()),
+        };
+        if !io.ring.params().is_feature_no_iowait() {
+            return skip(NAME, "needs Linux 6.15");
+        }
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        io.watch_once(0, reader.as_fd()).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while io.ring.completion().is_empty() {
+                    io.submit(Some(Duration::from_secs(60))).unwrap();
+                }
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            let waiting = blocked();
+            std::io::Write::write_all(&mut writer, b"x").unwrap();
+            // Others may wait for good.
+            assert!(waiting == 0 || waiting <= blocked(), "{waiting}");
+        });
     }
 
     #[test]

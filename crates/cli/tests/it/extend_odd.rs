@@ -223,6 +223,38 @@ int main(void) {\n\
     passes(NAME, BODY, &[&[]], 48..=84, "");
 }
 
+/// An engine looked at its process 200 times a second, whatever that did, and each look wakes a processor: twenty programs
+/// that only waited took a fifth of one.
+#[test]
+fn a_program_that_only_waits_is_looked_at_less_often() {
+    const NAME: &str = "extend_odd::a_program_that_only_waits_is_looked_at_less_often";
+    const BODY: &str = "\
+static long times_awake(void) {\n\
+    FILE *lines = popen(\"cat $(grep -l ^overmem$ /proc/$PPID/task/*/comm | sed s/comm/status/)\", \"r\");\n\
+    char line[256];\n\
+    long times = -1;\n\
+    while (fgets(line, sizeof line, lines)) sscanf(line, \"voluntary_ctxt_switches: %ld\", &times);\n\
+    return pclose(lines) ? -1 : times;\n\
+}\n\
+int main(void) {\n\
+    enum { ALL = 140 * MIB };\n\
+    uint64_t *all = map(ALL);\n\
+    for (long page = 0; page < ALL; page++) fill(all, page);\n\
+    sleep(3);\n\
+    long before = times_awake();\n\
+    sleep(4);\n\
+    long times = times_awake() - before;\n\
+    if (before < 0 || times > 4 * 130) return printf(\"%ld\\n\", times), 2;\n\
+    for (long page = 0; page < ALL; page++) if (!is_there(all, page)) return 3;\n\
+}\n";
+    let Some((store, place, _swap_is_off)) = ready(NAME, "cc") else { return };
+    let program = build(place.path(), &format!("{COMMON}{BODY}"), &["-O1", "-w"]).expect("built");
+    let arguments = ["--quiet", "--backend", "pager", "--dram", "256MiB"];
+    let (code, text, error) = extend(&arguments, store.path(), &[program.to_str().unwrap()]);
+    assert_eq!((code, text.as_str(), error.as_str()), (0, "", ""));
+    assert_empty(store.path());
+}
+
 /// An allocator (rpmalloc) has a function of this name for the program's threads. The library's began by it, before the
 /// program had.
 #[test]

@@ -50,7 +50,7 @@ impl Growth {
         self.pause = if grown > 0 { TICK } else { (self.pause * 2).min(LOOKS_AT_LEAST) };
         (self.last, self.least) = (pages, self.least.min(pages));
         self.began |= pages - self.least >= worth;
-        self.began && self.scan.is_due(grown)
+        self.began && self.scan.is_due(grown, TICK)
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Hints {
     warm: Mutex<Option<Range<u64>>>,
     is_warm: AtomicBool,
     given: Mutex<VecDeque<Given>>,
+    /// Somebody left one, and may leave more.
+    used: AtomicBool,
 }
 
 /// Memory to be taken over, and what came of it.
@@ -41,7 +43,13 @@ impl Hints {
             warm: Mutex::new(None),
             is_warm: AtomicBool::new(false),
             given: Mutex::new(VecDeque::with_capacity(HINTS_MAX)),
+            used: AtomicBool::new(false),
         }
+    }
+
+    /// Whether hints are to be looked for as often as may be.
+    pub(super) fn are_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
     }
 
     /// Has the engine take a range of private anonymous memory over, and waits until it has. The engine
@@ -50,6 +58,7 @@ impl Hints {
     /// # Errors
     /// As [`Engine::adopt`]; ENOMEM when it has no numbers left for so many pages.
     pub fn adopt(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.used.store(true, Ordering::Relaxed);
         let given = Given { range, outcome: Arc::new(OnceLock::new()) };
         self.given.lock().map_err(|_| Errno::IO)?.push_back(given.clone());
         loop {
@@ -64,6 +73,7 @@ impl Hints {
     /// too many hints already.
     #[must_use]
     pub fn cold(&self, range: Range<u64>) -> bool {
+        self.used.store(true, Ordering::Relaxed);
         let Ok(mut cold) = self.cold.lock() else { return false };
         let has_room = cold.len() < HINTS_MAX;
         if has_room {
@@ -76,6 +86,7 @@ impl Hints {
     /// One at a time: the next when [`Hints::is_heard`], so that what is brought in then does not drive this
     /// out.
     pub fn warm(&self, range: Range<u64>) {
+        self.used.store(true, Ordering::Relaxed);
         let Ok(mut warm) = self.warm.lock() else { return };
         *warm = Some(range);
         self.is_warm.store(true, Ordering::Release);

@@ -66,6 +66,11 @@ pub(super) struct Idle {
 }
 
 impl Engine {
+    /// For how long there has been nothing to do.
+    pub(super) fn rests_for(&self, now: Instant) -> Duration {
+        self.idle.map_or(Duration::ZERO, |idle| now.duration_since(idle.since))
+    }
+
     /// Looks again for a while, then sleeps. Waking a thread on another, idle processor costs more than most
     /// reads take, so looking pays while faults come in.
     ///

@@ -35,8 +35,8 @@ const AHEAD_SHARE: u64 = 3;
 const AHEAD_FADES: u64 = 32;
 /// What a process had so long ago it may have again without more to come.
 const LATELY: Duration = Duration::from_secs(10);
-/// Without growth, mappings are looked at this often.
-const PERIOD: Duration = Duration::from_millis(100);
+/// Without growth, mappings are read once in so many looks.
+const PERIOD_LOOKS: u32 = 20;
 /// So long what was read of the mappings is believed, or as long as the reading took. A mapping that has
 /// grown since would be taken over in part, and while it is of two kinds the kernel does not move it.
 const BELIEVED: Duration = Duration::from_millis(1);
@@ -60,6 +60,11 @@ const ABOVE_LOOKS: u32 = 200;
 /// make it grow, each twice as fast as most programs do.
 const IDLE_AT_LEAST: Duration = Duration::from_millis(40);
 const GROWS_FASTER: u32 = 2;
+/// As often is enough for a process in which nothing has changed for so long, once there is something under
+/// the pager: each look wakes a processor. But not before one thread can have grown beyond the budget by this
+/// share of it: what begins to grow is seen at the next look only.
+const CALM: Duration = Duration::from_secs(1);
+const CALM_SHARE: u64 = 16;
 /// Children, and shared memory, are looked at this often.
 const OUTSIDE_EVERY: Duration = Duration::from_secs(1);
 
@@ -103,8 +108,10 @@ impl Scan {
     }
 
     /// Whether it is time, when so many pages came since the last look that are not under the pager.
-    pub(super) fn is_due(&mut self, grown: u64) -> bool {
-        let is_time = self.scanned.elapsed() >= PERIOD.max(self.reading_took * LONG_REST);
+    /// `pause`: between two looks.
+    pub(super) fn is_due(&mut self, grown: u64, pause: Duration) -> bool {
+        let period = (pause * PERIOD_LOOKS).max(self.reading_took * LONG_REST);
+        let is_time = self.scanned.elapsed() >= period;
         self.again |= grown > GROWTH_PAGES || is_time;
         self.again && self.scanned.elapsed() >= self.reading_took * REST
     }
@@ -208,6 +215,8 @@ pub(super) struct Takeover {
     /// Pages outside the pager at the end of the last look, and when all memory was under it that can be.
     unmanaged_then: u64,
     unmanaged_least: u64,
+    /// When what is outside the pager changed last.
+    stirred: Instant,
     /// Pages kept free for growth that no fault tells of.
     ahead: u64,
     most: Most,
@@ -238,6 +247,7 @@ impl Engine {
             processors: cpus_of(process).map_or(1, |all| all.len() as u32),
             unmanaged_then: 0,
             unmanaged_least: 0,
+            stirred: now,
             ahead: 0,
             most: Most { pages: 0, had: now },
             above: None,
@@ -268,10 +278,25 @@ impl Engine {
         self.takeover.as_ref().map_or(TICK, |takeover| takeover.pause)
     }
 
+    /// How long to wait for the next look at a process that holds so many pages.
+    fn pause_of(&self, takeover: &Takeover, held: u64) -> Duration {
+        let calm_for = self.rests_for(takeover.looked).min(takeover.looked.duration_since(takeover.stirred));
+        let is_waited_for = self.hints.as_ref().is_some_and(|hints| hints.are_used());
+        if calm_for < CALM || is_waited_for || !self.children.is_empty() {
+            return TICK;
+        }
+        let room = takeover.budget_pages.saturating_sub(held) / u64::from(GROWS_FASTER * takeover.processors);
+        time_to_grow(room + takeover.budget_pages / CALM_SHARE).clamp(TICK, IDLE_AT_LEAST)
+    }
+
     /// Looks at the process, if it is time.
     pub(super) fn look_around(&mut self) {
         self.keep_what_is_warm();
         let Some(mut takeover) = self.takeover.take() else { return self.take_hints() };
+        if self.idle.is_none() {
+            // Who has something to do may find that the process has begun to grow.
+            takeover.pause = TICK;
+        }
         if takeover.looked.elapsed() >= takeover.pause {
             takeover.looked = Instant::now();
             self.look(&mut takeover);
@@ -292,6 +317,9 @@ impl Engine {
         let beyond = takeover.most.exceeded_by(in_use, takeover.looked);
         let ahead = grown.min(beyond) * LOOKS_AHEAD / ticks;
         takeover.ahead = takeover.ahead.max(ahead).min(takeover.budget_pages / AHEAD_SHARE);
+        if unmanaged != takeover.unmanaged_then {
+            takeover.stirred = takeover.looked;
+        }
         takeover.unmanaged_then = unmanaged;
         self.look_whether_above(takeover, anonymous, unmanaged);
         if takeover.outside_looked.elapsed() >= OUTSIDE_EVERY {
@@ -307,9 +335,9 @@ impl Engine {
             takeover.pause = grows_for.clamp(TICK, most);
             return;
         }
-        (takeover.began, takeover.pause) = (true, TICK);
+        (takeover.began, takeover.pause) = (true, self.pause_of(takeover, anonymous));
         let is_all_wanted = self.at_fork.is_some_and(AtFork::is_all_wanted);
-        if is_all_wanted || takeover.scan.is_due(grown) {
+        if is_all_wanted || takeover.scan.is_due(grown, takeover.pause) {
             let taken = self.held() + self.helping.lending.lent + takeover.unmanaged_least;
             let most = takeover.budget_pages - takeover.budget_pages / SPARE_SHARE;
             takeover.scan.run(self, if is_all_wanted { 0 } else { most.saturating_sub(taken) });
