@@ -14,6 +14,7 @@ use overdrive_sys::file::{length_limit, lock_for_descendants};
 use overdrive_sys::gate::Gate;
 use overdrive_sys::page_map::PageMap;
 use overdrive_sys::parts::Parts;
+use overdrive_sys::proc_stat::pid_namespace;
 use overdrive_sys::run_files::{RunFiles, RunPlaces, Unopened};
 use overdrive_sys::secret::fill_with_random;
 use overdrive_sys::thread;
@@ -28,7 +29,7 @@ use std::time::Duration;
 
 /// `budget=BYTES,store_bytes=BYTES,dir=ABSOLUTE_DIR[,spin_us=N][,avoid=CPU:CPU...][,day=BYTES]
 /// [,compress=off|auto|lz4|zstd][,encrypt=yes][,apart=yes][,device=ABSOLUTE_PATH]
-/// [,channel=DESCRIPTOR:INODE:NAME:SECRET]`, and for tests
+/// [,channel=DESCRIPTOR:INODE:NAME:SECRET][,pids=INODE]`, and for tests
 /// `fail=SEED:READS:WRITES:BAD[:END]`: of a million reads, writes and places so many fail, and after END
 /// reads the engine does.
 pub(crate) const VARIABLE: &str = "OVERDRIVE_EXTEND";
@@ -74,6 +75,8 @@ pub(crate) struct Setup {
     places: RunPlaces,
     /// Where to ask for what this process may not do by itself.
     channel: Option<Channel>,
+    /// The PID namespace in which processes are known by their numbers: that of `overdrive extend`.
+    pids: Option<u64>,
     /// Counters lie in a file there, for others to look at.
     counted: bool,
     spin: Duration,
@@ -93,7 +96,7 @@ impl Setup {
         let (mut budget, mut store, mut dir, mut spin_us) = (None, None, None, SPIN_US);
         let (mut avoid, mut store_faults, mut writes_per_day_bytes) = (Vec::new(), None, None);
         let (mut compress, mut encrypt, mut device) = (Compress::Auto, false, None);
-        let (mut apart, mut channel) = (false, None);
+        let (mut apart, mut channel, mut pids) = (false, None, None);
         for part in text.split(',') {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| format!("{VARIABLE}: '{part}' has no value"))?;
@@ -107,6 +110,7 @@ impl Setup {
                 "compress" => compress = parse_compress(value)?,
                 "encrypt" if value == "yes" => encrypt = true,
                 "encrypt" => return Err(format!("{VARIABLE}: encrypt={value} is not yes")),
+                "pids" => pids = Some(number()?),
                 "apart" if value == "yes" => apart = true,
                 "apart" => return Err(format!("{VARIABLE}: apart={value} is not yes")),
                 "fail" => store_faults = Some(parse_faults(value)?),
@@ -129,6 +133,7 @@ impl Setup {
                 device,
             },
             channel,
+            pids,
             counted: true,
             spin: Duration::from_micros(spin_us),
             avoid,
@@ -166,6 +171,7 @@ impl Setup {
             budget_bytes: wishes.budget_bytes,
             places: RunPlaces { folder: wishes.dir, store_bytes: wishes.store_bytes, device: None },
             channel: None,
+            pids: None,
             counted: false,
             spin: Duration::from_micros(SPIN_US),
             avoid: Vec::new(),
@@ -200,20 +206,22 @@ impl Setup {
         Ok(())
     }
 
-    /// Opens what an engine needs. What this process may not, the broker of its run does.
+    /// Opens what an engine needs. What this process may not, the broker of its run does; it does all for one
+    /// that has another number there than here, by which nobody would find its counters.
     fn means(&self) -> Result<Means, String> {
-        let own = self.own_means();
+        let is_elsewhere = self.pids.is_some_and(|there| pid_namespace().is_some_and(|here| here != there));
+        if is_elsewhere && let Some(granted) = self.granted_means() {
+            return Ok(granted);
+        }
+        self.own_means().or_else(|why| self.granted_means().ok_or(why))
+    }
+
+    fn granted_means(&self) -> Option<Means> {
         // How long a file may be is this process's own affair.
         let may_ask = self.counted && self.places.store_bytes <= length_limit();
-        let (Err(_), Some(channel), true) = (&own, self.channel, may_ask) else { return own };
-        match broker::ask(channel, &self.places.folder) {
-            Ok(grant) => Ok(Means {
-                files: grant.files,
-                counters: Some(grant.counters),
-                opened: (grant.userfault, grant.page_map),
-            }),
-            Err(_) => own,
-        }
+        let grant = broker::ask(self.channel.filter(|_| may_ask)?, &self.places.folder).ok()?;
+        let opened = (grant.userfault, grant.page_map);
+        Some(Means { files: grant.files, counters: Some(grant.counters), opened })
     }
 
     fn own_means(&self) -> Result<Means, String> {
@@ -504,8 +512,10 @@ impl Means {
     /// Its counters.
     fn stats(&self) -> Result<Stats, String> {
         let Some(file) = &self.counters else { return Ok(Stats::default()) };
-        // Without /proc it has none.
-        let name = std::fs::read(format!("/proc/{}/comm", ground::program())).unwrap_or_default();
+        // Without /proc it has none. That may be another PID namespace's: this process is `self` there too.
+        let is_own = ground::program() == std::process::id();
+        let process = if is_own { "self".to_owned() } else { ground::program().to_string() };
+        let name = std::fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
         Stats::create(file, name.trim_ascii_end()).map_err(|error| format!("the file of counters: {error}"))
     }
 }
@@ -555,6 +565,7 @@ mod tests {
             ("compress=1", "is not off, auto, lz4 or zstd"),
             ("encrypt=1", "is not yes"),
             ("device=sda", "device=sda is not absolute"),
+            ("pids=self", "pids=self is no number"),
             ("channel=3:1:a:b", "wanted DESCRIPTOR:INODE:NAME:SECRET"),
             ("colour=1", "unknown key 'colour'"),
             ("fail=1:2:3", "is not SEED"),

@@ -86,6 +86,12 @@ pub fn shared_memory_pages() -> Option<u64> {
     own_status_bytes("RssShmem").map(|bytes| bytes / PAGE)
 }
 
+/// The PID namespace of this process, by which numbers of processes mean something; none without /proc.
+#[must_use]
+pub fn pid_namespace() -> Option<u64> {
+    rustix::fs::stat(c"/proc/thread-self/ns/pid").ok().map(|about| about.st_ino)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

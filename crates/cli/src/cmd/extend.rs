@@ -167,6 +167,9 @@ fn start_and_wait(
         };
         channel =
             broker::start(places)?.inspect(|open| settings.push(format!(",channel={}", open.channel())));
+        if let Some(inode) = overdrive_sys::proc_stat::pid_namespace() {
+            settings.push(format!(",pids={inode}"));
+        }
         if flags.encrypt {
             settings.push(",encrypt=yes");
         }

@@ -1,11 +1,13 @@
 //! Programs that give up rights, and users who have none: held to the budget by what `overdrive extend` does for
 //! them.
 
-use crate::extend::{assert_empty, ready};
+use crate::extend::{assert_empty, extend, ready};
 use crate::extend_budget::build;
 use crate::extend_children::with_whole;
 use crate::extend_odd::COMMON;
 use crate::support::{OrdinaryUser, read, skip};
+use overdrive_sys::relay::effective_user;
+use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -114,6 +116,31 @@ fn who_gives_up_rights_is_held_to_the_budget() {
     let (code, _, error) = run(&[], &["child", "closes", "network"]);
     assert!(code == 22 && error.contains("which was forked, has no limit: "), "{code}: {error}");
     assert!(error.contains("wanted --apart "), "{error}");
+    assert_empty(store.path());
+}
+
+/// Both are number 1 where they are. They had one file of counters, and the name of whoever is number 1 outside.
+#[test]
+fn programs_in_pid_namespaces_are_shown_by_their_numbers_outside() {
+    const NAME: &str = "extend_rights::programs_in_pid_namespaces_are_shown_by_their_numbers_outside";
+    const TWO: &str = "\
+unshare --pid --fork sleep 0.5 & first=$!\n\
+unshare --pid --fork sleep 0.5 & wait $first && wait $!";
+    let Some((store, place, _swap_is_off)) = ready(NAME, "unshare") else { return };
+    if effective_user() != 0 {
+        return skip(NAME, "needs root");
+    }
+    let stats = place.path().join("stats.json");
+    for more in [&[][..], &["--apart"]] {
+        let arguments = [&LIMITS[..], &["--stats", stats.to_str().unwrap()], more].concat();
+        let (code, _, error) = extend(&arguments, store.path(), &["sh", "-c", TWO]);
+        assert_eq!((code, error.as_str()), (0, ""));
+        let found: Value = serde_json::from_slice(&std::fs::read(&stats).unwrap()).unwrap();
+        let processes = found["processes"].as_array().unwrap().iter();
+        let sleeping: Vec<_> = processes.filter(|process| process["program"] == "sleep").collect();
+        assert_eq!(sleeping.len(), 2, "{found}");
+        assert!(sleeping.iter().all(|process| process["pid"].as_u64() > Some(1)), "{sleeping:?}");
+    }
     assert_empty(store.path());
 }
 
