@@ -69,7 +69,7 @@ fn run(flags: &ExtendFlags) -> Result<Ending> {
     for path in store::remove_stale(&plan.store.folder) {
         say(&format!("removed what an earlier run left: {}", path.display()));
     }
-    let engines = Engines::adopt(&relay, flags.apart && matches!(plan.backend, Backend::Pager { .. }))?;
+    let engines = Engines::adopt(&relay, plan.apart)?;
     let folder = RunFolder::create(&plan.store.folder)?;
     plan.device.as_ref().map_or(Ok(()), Device::clear)?;
     let site = Site::prepare(&plan, flags)?;
@@ -173,7 +173,7 @@ fn start_and_wait(
         if flags.encrypt {
             settings.push(",encrypt=yes");
         }
-        if flags.apart {
+        if plan.apart {
             settings.push(",apart=yes");
         }
         if !plan.store.interrupted_cpus.is_empty() {

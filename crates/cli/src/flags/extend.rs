@@ -93,7 +93,8 @@ pub(crate) struct ExtendFlags {
     pub(crate) no_gather: bool,
     /// Serve the program from processes beside it, not from threads in it: for programs that insist on one
     /// thread, change their user or limit their own system calls. Each process of the program is listed
-    /// three times then (backend pager)
+    /// three times then. Taken without being asked for where PROGRAM is bwrap, chromium, nsenter, setpriv
+    /// or unshare (backend pager)
     #[arg(long)]
     pub(crate) apart: bool,
     /// Write the final counters to this file, as JSON

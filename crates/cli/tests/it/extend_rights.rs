@@ -119,6 +119,26 @@ fn who_gives_up_rights_is_held_to_the_budget() {
     assert_empty(store.path());
 }
 
+/// The C library ended the one, as its threads had different rights, and the kernel refused the other one's wish.
+#[test]
+fn engines_stand_apart_from_what_bears_no_threads_beside_its_own() {
+    const NAME: &str = "extend_rights::engines_stand_apart_from_what_bears_no_threads_beside_its_own";
+    let Some((store, _, _swap_is_off)) = ready(NAME, "setpriv") else { return };
+    let Some((user, program)) = place(NAME) else { return };
+    for before in [
+        &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"][..],
+        &["unshare", "--user", "--map-root-user"],
+    ] {
+        let mut run = Command::new(user.place.path().join("overdrive"));
+        run.arg("extend").args(&LIMITS[1..]).arg("--store").arg(store.path());
+        let (code, out, error) = read(&run.arg("--").args(before).arg(&program).output().unwrap());
+        assert_eq!((code, out.as_str()), (0, ""), "{before:?}: {error}");
+        let line = format!("engines stand apart (--apart): {} bears", before[0]);
+        assert!(error.contains(&line) && error.lines().count() == 4, "{error}");
+    }
+    assert_empty(store.path());
+}
+
 /// Both are number 1 where they are. They had one file of counters, and the name of whoever is number 1 outside.
 #[test]
 fn programs_in_pid_namespaces_are_shown_by_their_numbers_outside() {

@@ -61,10 +61,10 @@ const ABOVE_LOOKS: u32 = 200;
 const IDLE_AT_LEAST: Duration = Duration::from_millis(40);
 const GROWS_FASTER: u32 = 2;
 /// As often is enough for a process in which nothing has changed for so long, once there is something under
-/// the pager: each look wakes a processor. But not before one thread can have grown beyond the budget by this
-/// share of it: what begins to grow is seen at the next look only.
+/// the pager: each look wakes a processor. But not after one thread can have grown beyond the budget by this
+/// share of it, or by five times as much in huge pages: what begins to grow is seen at the next look only.
 const CALM: Duration = Duration::from_secs(1);
-const CALM_SHARE: u64 = 16;
+const CALM_SHARE: u64 = 64;
 /// Children, and shared memory, are looked at this often.
 const OUTSIDE_EVERY: Duration = Duration::from_secs(1);
 

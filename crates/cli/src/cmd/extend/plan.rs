@@ -38,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) backend: Backend,
     /// Why this backend, when it was not asked for by name.
     pub(crate) reason: Option<String>,
+    /// Engines stand in processes apart, asked for or not.
+    pub(crate) apart: bool,
 }
 
 /// Who moves the pages, with what it needs.
@@ -145,7 +147,9 @@ impl Plan {
             }
         }
         let device = store.device.as_deref().map(|device| Device::take(device, flags.wipe)).transpose()?;
-        Ok(Self { program, dram_bytes, store, device, backend, reason })
+        let is_pager = matches!(backend, Backend::Pager { .. });
+        let apart = is_pager && (flags.apart || program.insists_on_one_thread());
+        Ok(Self { program, dram_bytes, store, device, backend, reason, apart })
     }
 
     /// What is said before the program starts.
@@ -160,8 +164,14 @@ impl Plan {
             Backend::Pager { left_bytes: Some(left), .. } => format!("\n{}", accounting::told(left)),
             _ => String::new(),
         };
+        let apart = match self.program.path.file_name() {
+            Some(name) if self.apart && self.program.insists_on_one_thread() => {
+                format!("\nengines stand apart (--apart): {} bears no threads beside its own", name.display())
+            }
+            _ => String::new(),
+        };
         format!(
-            "backend {}{reason}\n{} of DRAM and up to {} in {}{whose}\nnot covered: {}{counted}",
+            "backend {}{reason}\n{} of DRAM and up to {} in {}{whose}\nnot covered: {}{counted}{apart}",
             self.backend.name(),
             format_size(self.dram_bytes),
             format_size(self.store.bytes),

@@ -11,6 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+/// What ends or refuses where other threads are beside its own: it makes or enters user namespaces, or takes
+/// rights from its one thread before the C library changes the user in all.
+const ALONE: [&str; 5] = ["bwrap", "chromium", "nsenter", "setpriv", "unshare"];
 /// How many scripts may name each other as interpreter.
 const SCRIPTS_MAX: usize = 4;
 
@@ -29,6 +32,11 @@ impl Program {
         let path = locate(command)?;
         let unreachable = unreachable(&path)?;
         Ok(Self { path, unreachable })
+    }
+
+    /// Whether it bears no threads beside its own.
+    pub(crate) fn insists_on_one_thread(&self) -> bool {
+        self.path.file_name().is_some_and(|name| ALONE.iter().any(|alone| name == *alone))
     }
 }
 
