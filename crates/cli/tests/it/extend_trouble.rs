@@ -332,7 +332,7 @@ fn ignoring(signals: &str, store: &Path, words: &[&str]) -> Command {
     let mut run = Command::new("env");
     run.args(["--default-signal", &format!("--ignore-signal={signals}")]);
     run.arg(env!("CARGO_BIN_EXE_overdrive"))
-        .args(["extend", "--dram", "64MiB", "--store"])
+        .args(["extend", "--backend", "pager", "--dram", "64MiB", "--store"])
         .arg(store)
         .args(words);
     run
